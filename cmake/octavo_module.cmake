@@ -26,7 +26,7 @@ function(octavo_module name)
   set(scope PUBLIC)
   if(sources)
     add_library(octavo_${name} STATIC ${sources})
-    target_link_libraries(octavo_${name} PRIVATE octavo_build_flags)
+    target_link_libraries(octavo_${name} PRIVATE $<BUILD_INTERFACE:octavo_build_flags>)
   else()
     add_library(octavo_${name} INTERFACE)
     set(scope INTERFACE)
@@ -51,8 +51,8 @@ function(octavo_module name)
   endif()
 endfunction()
 
-# octavo_test(NAME SOURCES ... DEPS ...): a GoogleTest program. Suites whose name begins with Slow get the label
-# `slow`, all others `fast`; suites whose name contains PerIsa also get `per_isa` and are run once for each OCTAVO_CPU.
+# octavo_test(NAME SOURCES ... DEPS ...): a GoogleTest program. Suites whose name contains Slow get the label `slow`, all
+# others `fast`.
 function(octavo_test name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})

@@ -70,7 +70,7 @@ struct BlockDequantizeArgs {
   void* dst;               // (rows, cols)
   std::size_t dst_stride;
   bool saturate;
-  DequantizeCounts* counts;
+  DequantizeCounts* counts;  // not null
   const void* prefetch;  // same extent and stride as codes, or null
   bool stream;
 };

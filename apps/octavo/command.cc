@@ -1,0 +1,72 @@
+#include "command.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <utility>
+
+namespace octavo::app {
+
+int report_error(const Error& error) {
+  fmt::print(stderr, "octavo: {}\n", error.message);
+  return error.code == ErrorCode::bad_value ? kBadUsage : kFailed;
+}
+
+void print_warning(const std::string& message) { fmt::print(stderr, "octavo: warning: {}\n", message); }
+
+void print_json(const OrderedJson& json) {
+  fmt::print("{}\n", json.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
+}
+
+std::string human_bytes(double bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
+  std::size_t unit = 0;
+  while (bytes >= 999.95 && unit + 1 < kUnits.size()) {
+    bytes /= 1000;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+}
+
+std::string human_seconds(double seconds) {
+  if (seconds < 60) return fmt::format("{:.2f} s", seconds);
+  const auto whole = static_cast<long>(seconds);
+  return whole < 3600 ? fmt::format("{}:{:02}", whole / 60, whole % 60)
+                      : fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+Result<BlockSize> parse_block_size(const std::string& text) {
+  BlockSize block;
+  const char* const end = text.data() + text.size();
+  const auto [comma, rows_error] = std::from_chars(text.data(), end, block.rows);
+  if (rows_error == std::errc() && comma != end && (*comma == ',' || *comma == 'x')) {
+    const auto [rest, cols_error] = std::from_chars(comma + 1, end, block.cols);
+    if (cols_error == std::errc() && rest == end && block.rows > 0 && block.cols > 0) return block;
+  }
+  return fail(ErrorCode::bad_value, fmt::format("--weight-block-size {}: rows and columns are expected, as in 128,128", text));
+}
+
+Result<std::uint64_t> parse_bytes(const std::string& text) {
+  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 9> kUnits = {{{"", 1},
+                                                                                 {"B", 1},
+                                                                                 {"KB", 1'000},
+                                                                                 {"MB", 1'000'000},
+                                                                                 {"GB", 1'000'000'000},
+                                                                                 {"TB", 1'000'000'000'000},
+                                                                                 {"KiB", 1 << 10},
+                                                                                 {"MiB", 1 << 20},
+                                                                                 {"GiB", 1 << 30}}};
+  std::uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  for (const auto& [name, factor] : kUnits) {
+    std::uint64_t bytes = 0;
+    if (error == std::errc() && unit == name && number > 0 && !__builtin_mul_overflow(number, factor, &bytes)) return bytes;
+  }
+  return fail(ErrorCode::bad_value, fmt::format("--max-shard-size {}: a size is expected, as in 5GB or 500MB", text));
+}
+
+}  // namespace octavo::app

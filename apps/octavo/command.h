@@ -1,0 +1,37 @@
+// What the commands share: exit status, messages, words for sizes.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "octavo/base/error.h"
+#include "octavo/base/json.h"
+#include "octavo/quant/block.h"
+
+namespace octavo::app {
+
+// 3 (a check found defects or differences) belongs to commands that check.
+enum ExitStatus { kFine = 0, kFailed = 1, kBadUsage = 2 };
+
+// Every command adds itself and leaves its exit status in `status` when it was the one that ran.
+void add_quantize(CLI::App& app, int& status);
+void add_dequantize(CLI::App& app, int& status);
+void add_inspect(CLI::App& app, int& status);
+void add_info(CLI::App& app, int& status);
+
+// "octavo: MESSAGE" on stderr; the exit status that belongs to the error.
+int report_error(const Error& error);
+
+void print_warning(const std::string& message);   // stderr
+void print_json(const OrderedJson& json);         // stdout, indented
+
+std::string human_bytes(double bytes);      // "269.1 MB": powers of 1000, as disks and links are sold
+std::string human_seconds(double seconds);  // "0.21 s", "3:05"
+
+// "128,128". bad_value otherwise.
+Result<BlockSize> parse_block_size(const std::string& text);
+
+// "5GB", "500MB", "1048576"; powers of 1000, and of 1024 with KiB, MiB, GiB. bad_value otherwise.
+Result<std::uint64_t> parse_bytes(const std::string& text);
+
+}  // namespace octavo::app

@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "command.h"
+#include "octavo/base/machine.h"
+#include "octavo/kernels/select.h"
+
+namespace octavo::app {
+namespace {
+
+std::string feature_words(const CpuFeatures& f) {
+  std::string words;
+  const auto add = [&](bool has, std::string_view name) {
+    if (has) words += fmt::format("{}{}", words.empty() ? "" : " ", name);
+  };
+  add(f.avx2, "avx2");
+  add(f.fma, "fma");
+  add(f.f16c, "f16c");
+  add(f.avx512f, "avx512f");
+  add(f.avx512bw, "avx512bw");
+  add(f.avx512vl, "avx512vl");
+  add(f.avx512dq, "avx512dq");
+  add(f.avx512vbmi, "avx512vbmi");
+  add(f.avx512bf16, "avx512bf16");
+  return words.empty() ? "none of those that kernels use" : words;
+}
+
+std::string kernel_reason(Isa chosen) {
+  const char* forced = std::getenv("OCTAVO_CPU");
+  if (forced != nullptr && *forced != '\0') return fmt::format("forced by OCTAVO_CPU={}", forced);
+  if (chosen == best_isa(cpu_features())) return "the best that this processor has";
+  return "the best that was built and that this processor has";
+}
+
+Result<void> run(bool as_json) {
+  OCTAVO_TRY(const Isa isa, kernels::selected_isa());
+  const CpuFeatures& features = cpu_features();
+  const ThreadLimit limit = allowed_threads();
+  utsname system{};
+  ::uname(&system);
+  const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::string built;
+  for (int i = 0; i < kIsaCount; ++i) {
+    if (kernels::is_built(static_cast<Isa>(i))) built += fmt::format("{}{}", built.empty() ? "" : " ", isa_name(static_cast<Isa>(i)));
+  }
+  const std::string build = fmt::format("{} {}{}{}", "g++ " __VERSION__, OCTAVO_BUILD_TYPE, *OCTAVO_SANITIZERS ? ", sanitizers " : "",
+                                        OCTAVO_SANITIZERS);
+  if (as_json) {
+    print_json({{"version", OCTAVO_VERSION}, {"build", build}, {"system", fmt::format("{} {}", system.sysname, system.release)},
+                {"processor", features.model}, {"features", feature_words(features)}, {"memory_bytes", memory},
+                {"threads", limit.threads}, {"threads_why", limit.why}, {"kernels", isa_name(isa)},
+                {"kernels_why", kernel_reason(isa)}, {"kernels_built", built}});
+    return {};
+  }
+  fmt::print("octavo     {}\n", OCTAVO_VERSION);
+  fmt::print("build      {}\n", build);
+  fmt::print("system     {} {} {}\n", system.sysname, system.release, system.machine);
+  fmt::print("processor  {}\n", features.model);
+  fmt::print("features   {}\n", feature_words(features));
+  fmt::print("memory     {}\n", human_bytes(static_cast<double>(memory)));
+  fmt::print("threads    {} ({})\n", limit.threads, limit.why);
+  fmt::print("kernels    {} ({}; built: {})\n", isa_name(isa), kernel_reason(isa), built);
+  return {};
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, int& status) {
+  auto json = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("info", "Machine, kernels, build: what to paste into a bug report");
+  command->footer("\nOCTAVO_CPU=generic|avx2|avx512bf16 forces a level of kernels.\n\nExample:\n  octavo info");
+  command->add_flag("--json", *json, "Print as JSON");
+  command->callback([json, &status] {
+    const Result<void> result = run(*json);
+    status = result ? kFine : report_error(result.error());
+  });
+}
+
+}  // namespace octavo::app

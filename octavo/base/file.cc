@@ -1,0 +1,153 @@
+#include "octavo/base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace octavo {
+namespace {
+
+constexpr std::size_t kCopyBytes = 4 << 20;
+
+std::unexpected<Error> fail_errno(std::string_view doing, const std::filesystem::path& path) {
+  const int number = errno;
+  std::string message = fmt::format("cannot {} {}: {}", doing, path.string(), std::strerror(number));
+  if (number == ENOSPC) message += "; free some space or choose another output directory";
+  return fail(ErrorCode::io, std::move(message));
+}
+
+}  // namespace
+
+File::File(int descriptor, std::filesystem::path path, std::uint64_t size)
+    : descriptor_(descriptor), path_(std::move(path)), size_(size) {}
+
+File::File(File&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)), size_(other.size_) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(path_, other.path_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Result<File> File::open(const std::filesystem::path& path) {
+  // O_NONBLOCK: a pipe in the place of a file is refused below instead of being waited for.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return fail_errno("open", path);
+  File file(descriptor, path, 0);
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0) return fail_errno("look at", path);
+  if (!S_ISREG(status.st_mode)) return fail(ErrorCode::bad_file, fmt::format("{}: not a regular file", path.string()));
+  file.size_ = static_cast<std::uint64_t>(status.st_size);
+  return file;
+}
+
+Result<File> File::create(const std::filesystem::path& path) {
+  // What stands there is removed, not opened: it may be a link to something that must not change.
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return fail_errno("replace", path);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (descriptor < 0) return fail_errno("create", path);
+  return File(descriptor, path, 0);
+}
+
+Result<void> File::read_at(std::uint64_t offset, std::span<std::byte> to) const {
+  std::size_t done = 0;
+  while (done < to.size()) {
+    const ssize_t got = ::pread(descriptor_, to.data() + done, to.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail_errno("read", path_);
+    if (got == 0) {
+      return fail(ErrorCode::bad_file, fmt::format("{}: truncated: {} bytes were expected at offset {}, {} are there",
+                                                   path_.string(), to.size(), offset, done));
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
+Result<void> File::write_at(std::uint64_t offset, std::span<const std::byte> from) const {
+  std::size_t done = 0;
+  while (done < from.size()) {
+    const ssize_t put = ::pwrite(descriptor_, from.data() + done, from.size() - done, static_cast<off_t>(offset + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return fail_errno("write", path_);
+    done += static_cast<std::size_t>(put);
+  }
+  return {};
+}
+
+void File::start_write_back(std::uint64_t offset, std::uint64_t bytes) const {
+  // A hint: where the file system lacks it, sync() does all the work.
+  (void)::sync_file_range(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE);
+}
+
+Result<void> File::sync() const {
+  if (::fsync(descriptor_) != 0) return fail_errno("flush", path_);
+  return {};
+}
+
+Result<std::string> read_text(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  OCTAVO_TRY(const File file, File::open(path));
+  if (file.size() > max_bytes) {
+    return fail(ErrorCode::bad_file, fmt::format("{}: {} bytes; at most {} are expected of such a file", path.string(),
+                                                 file.size(), max_bytes));
+  }
+  std::string text(file.size(), '\0');
+  OCTAVO_CHECK(file.read_at(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+std::filesystem::path partial_path(const std::filesystem::path& path) {
+  return path.parent_path() / ("." + path.filename().string() + ".partial");
+}
+
+Result<void> publish(const std::filesystem::path& path) {
+  if (::rename(partial_path(path).c_str(), path.c_str()) != 0) return fail_errno("rename to", path);
+  const int directory = ::open(path.has_parent_path() ? path.parent_path().c_str() : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return fail_errno("open the directory of", path);
+  const int status = ::fsync(directory);
+  ::close(directory);
+  if (status != 0) return fail_errno("flush the directory of", path);
+  return {};
+}
+
+Result<void> write_text(const std::filesystem::path& path, std::string_view text) {
+  {
+    OCTAVO_TRY(const File file, File::create(partial_path(path)));
+    OCTAVO_CHECK(file.write_at(0, std::as_bytes(std::span(text))));
+    OCTAVO_CHECK(file.sync());
+  }
+  return publish(path);
+}
+
+Result<void> copy_regular_file(const std::filesystem::path& from, const std::filesystem::path& to) {
+  OCTAVO_TRY(const File source, File::open(from));
+  {
+    OCTAVO_TRY(const File target, File::create(partial_path(to)));
+    std::vector<std::byte> buffer(std::min<std::uint64_t>(kCopyBytes, source.size()));
+    for (std::uint64_t at = 0; at < source.size(); at += buffer.size()) {
+      const std::span part(buffer.data(), std::min<std::uint64_t>(buffer.size(), source.size() - at));
+      OCTAVO_CHECK(source.read_at(at, part));
+      OCTAVO_CHECK(target.write_at(at, part));
+    }
+    OCTAVO_CHECK(target.sync());
+  }
+  std::error_code ignored;  // scripts keep their executable bit where the file system has one
+  std::filesystem::permissions(partial_path(to), std::filesystem::status(from, ignored).permissions() |
+                                                     std::filesystem::perms::owner_write, ignored);
+  return publish(to);
+}
+
+}  // namespace octavo

@@ -1,0 +1,57 @@
+// Files by descriptor: positioned reads and writes that check bounds and report the file in words.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "octavo/base/error.h"
+
+namespace octavo {
+
+class File {
+ public:
+  static Result<File> open(const std::filesystem::path& path);    // to read
+  static Result<File> create(const std::filesystem::path& path);  // to read and write; replaces a file of that name
+
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  ~File();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::uint64_t size() const { return size_; }  // when it was opened; 0 for created files
+
+  // Fills `to` from `offset`. bad_file where the file ends before that (also when it shrank since it was opened).
+  Result<void> read_at(std::uint64_t offset, std::span<std::byte> to) const;
+  Result<void> write_at(std::uint64_t offset, std::span<const std::byte> from) const;
+
+  // Asks for the write-back of a range to begin, without waiting for it.
+  void start_write_back(std::uint64_t offset, std::uint64_t bytes) const;
+
+  Result<void> sync() const;  // data and size are on the device
+
+ private:
+  File(int descriptor, std::filesystem::path path, std::uint64_t size);
+
+  int descriptor_ = -1;
+  std::filesystem::path path_;
+  std::uint64_t size_ = 0;
+};
+
+// A small text file; bad_file above `max_bytes`.
+Result<std::string> read_text(const std::filesystem::path& path, std::uint64_t max_bytes = 64 << 20);
+
+// Where a file is written before it has its final name: a sibling that no reader takes for the real thing.
+std::filesystem::path partial_path(const std::filesystem::path& path);
+
+// Renames partial_path(path) to `path` and makes the rename durable.
+Result<void> publish(const std::filesystem::path& path);
+
+// Written to the partial sibling, synced, published.
+Result<void> write_text(const std::filesystem::path& path, std::string_view text);
+Result<void> copy_regular_file(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace octavo

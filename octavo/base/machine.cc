@@ -1,0 +1,103 @@
+#include "octavo/base/machine.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <fstream>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace octavo {
+namespace {
+
+// Cores of the affinity mask; masks of any size.
+int affinity_cores() {
+  for (int cpus = 1024; cpus <= (1 << 16); cpus *= 2) {
+    cpu_set_t* set = CPU_ALLOC(cpus);
+    if (set == nullptr) break;
+    const std::size_t bytes = CPU_ALLOC_SIZE(cpus);
+    const bool ok = sched_getaffinity(0, bytes, set) == 0;
+    const int count = ok ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (ok) return std::max(1, count);
+  }
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+// Quota / period of one cgroup directory, or infinity. v2: "cpu.max" holds "max 100000" or "150000 100000".
+double quota_of(const std::string& directory) {
+  const double none = HUGE_VAL;
+  if (std::ifstream v2(directory + "/cpu.max"); v2) {
+    std::string quota;
+    double period = 0;
+    if (v2 >> quota >> period && quota != "max" && period > 0) return std::strtod(quota.c_str(), nullptr) / period;
+    return none;
+  }
+  std::ifstream quota_file(directory + "/cpu.cfs_quota_us");
+  std::ifstream period_file(directory + "/cpu.cfs_period_us");
+  double quota = 0;
+  double period = 0;
+  if (quota_file >> quota && period_file >> period && quota > 0 && period > 0) return quota / period;
+  return none;
+}
+
+// The tightest quota from this process's cgroup up to the root. /proc/self/cgroup: "0::/a/b" or "4:cpu,cpuacct:/a/b".
+double cgroup_cores() {
+  double cores = HUGE_VAL;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == line.npos || second == line.npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool v2 = controllers.empty();
+    if (!v2 && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
+    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controllers;
+    std::string path = line.substr(second + 1);
+    while (true) {
+      cores = std::min(cores, quota_of(root + path));
+      if (path.empty() || path == "/") break;
+      path.erase(path.rfind('/'));
+    }
+    cores = std::min(cores, quota_of(root));
+  }
+  return cores;
+}
+
+}  // namespace
+
+ThreadLimit allowed_threads() {
+  const int affinity = affinity_cores();
+  const double quota = cgroup_cores();
+  if (quota < affinity) {
+    return {std::max(1, static_cast<int>(std::ceil(quota))), fmt::format("quota of {:.2g} cores (cgroup)", quota)};
+  }
+  return {affinity, fmt::format("{} {} allowed by affinity", affinity, affinity == 1 ? "core" : "cores")};
+}
+
+Result<int> choose_threads(int asked) {
+  if (asked < 0 || asked > 4096) {
+    return fail(ErrorCode::bad_value, fmt::format("--threads {}: give 1 to 4096, or 0 for all allowed cores", asked));
+  }
+  const int allowed = allowed_threads().threads;
+  return asked == 0 ? allowed : std::min(asked, allowed);
+}
+
+std::uint64_t peak_anonymous_bytes() {
+  static std::atomic<std::uint64_t> peak = 0;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("RssAnon:")) continue;
+    const std::uint64_t now = std::strtoull(line.c_str() + 8, nullptr, 10) * 1024;
+    std::uint64_t before = peak.load();
+    while (before < now && !peak.compare_exchange_weak(before, now)) {
+    }
+  }
+  return peak.load();
+}
+
+}  // namespace octavo

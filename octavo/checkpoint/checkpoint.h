@@ -1,0 +1,54 @@
+// A model directory in the Hugging Face layout, or one safetensors file: what is in it, by headers only.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octavo/base/error.h"
+#include "octavo/base/file.h"
+#include "octavo/base/json.h"
+#include "octavo/checkpoint/quant_config.h"
+#include "octavo/checkpoint/safetensors.h"
+
+namespace octavo {
+
+inline constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+
+struct Shard {
+  std::string file_name;  // relative to the directory
+  File file;
+  std::map<std::string, std::string> metadata;
+};
+
+struct CheckpointTensor {
+  TensorInfo info;
+  std::size_t shard;
+};
+
+struct Checkpoint {
+  std::filesystem::path directory;
+  std::string index_name;   // "model.safetensors.index.json", or empty
+  std::string config_text;  // config.json as it stands, or empty
+  Json config;              // parsed, or an empty object
+  QuantConfig quantization;
+  std::vector<Shard> shards;
+  std::vector<CheckpointTensor> tensors;        // by shard, in the order of their bytes
+  std::map<std::string, std::size_t, std::less<>> by_name;  // index into `tensors`
+  std::vector<std::string> side_files;          // all other files, relative paths, sorted
+  std::vector<std::string> other_weights;       // weight files that do not belong to the chosen set
+  std::uint64_t tensor_bytes = 0;
+
+  // nullptr where there is none.
+  const CheckpointTensor* find(std::string_view name) const;
+
+  Result<void> read(const CheckpointTensor& tensor, std::uint64_t offset, std::span<std::byte> to) const;
+};
+
+// bad_file, bad_model, io; messages name the file and say what to do.
+Result<Checkpoint> open_checkpoint(const std::filesystem::path& path);
+
+}  // namespace octavo

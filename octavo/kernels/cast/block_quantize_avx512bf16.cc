@@ -1,0 +1,248 @@
+// block_amax and block_quantize with AVX-512.
+//
+// Rounding a magnitude a <= 448 to e4m3fn without a branch for subnormals: with 2^E the power of two at or below a, but
+// at least 2^-6, the f32 sum t = a + 2^(E+20) rounds a to a multiple of 2^(E-3), to nearest even, and the low byte of t
+// is that multiple: 8 to 16 for normal codes, 0 to 8 for subnormal ones. The code is 8 (E + 6) plus it.
+//
+// The steps follow bf16 weights in 128x128 blocks, which are read from memory once: per row, the same row of the next
+// chunk is prefetched, and full lines of codes are stored past the caches.
+#include "octavo/kernels/cast/lanes_avx512bf16.h"
+
+namespace octavo::kernels::avx512bf16 {
+namespace {
+
+constexpr int kExponentBits = 0x7F800000;
+constexpr int kExponentOfSmallestNormal = 0x3C800000;  // 2^-6
+
+enum class Scaling { multiply, divide, divide_by_reciprocal };
+
+struct BlockScale {
+  __m512 factor;
+  __m512 reciprocal;  // of factor, rounded once
+  __m512 limit;       // 448 * factor
+};
+
+// Whether divide_by_reciprocal gives the bits of a division, for every source: nothing over- or underflows that could
+// change a code.
+bool reciprocal_is_exact(float factor) { return factor >= 0x1p-60f && factor <= 0x1p60f; }
+
+BlockScale block_scale(float factor) {
+  return {_mm512_set1_ps(factor), _mm512_set1_ps(1.0f / factor), _mm512_set1_ps(448.0f * factor)};
+}
+
+// min(448, magnitude op factor), f32, NaN kept (min_ps gives its second operand if there is one).
+//
+// divide_by_reciprocal: magnitude / factor by two Newton steps. The first leaves an error below one unit in the last
+// place, and from there the second rounds like a division (Markstein), given a correctly rounded reciprocal. Clamping
+// first leaves the codes alone, because limit / factor encodes as 448 whichever way limit was rounded.
+template <Scaling S>
+__m512 scaled(__m512 magnitude, const BlockScale& s) {
+  if constexpr (S == Scaling::divide_by_reciprocal) {
+    const __m512 a = _mm512_min_ps(s.limit, magnitude);
+    const __m512 q0 = _mm512_mul_ps(a, s.reciprocal);
+    const __m512 q1 = _mm512_fmadd_ps(_mm512_fnmadd_ps(q0, s.factor, a), s.reciprocal, q0);
+    return _mm512_fmadd_ps(_mm512_fnmadd_ps(q1, s.factor, a), s.reciprocal, q1);
+  } else {
+    const __m512 y = S == Scaling::multiply ? _mm512_mul_ps(magnitude, s.factor) : _mm512_div_ps(magnitude, s.factor);
+    return _mm512_min_ps(_mm512_set1_ps(448.0f), y);
+  }
+}
+
+// Low byte of each lane: the code of a magnitude at most 448, less 56 modulo 256.
+__m512i encode_less_56(__m512 a) {
+  const __m512i exponent = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(kExponentBits)),
+                                            _mm512_set1_epi32(kExponentOfSmallestNormal));
+  const __m512 t = _mm512_fmadd_ps(_mm512_castsi512_ps(exponent), _mm512_set1_ps(0x1p20f), a);
+  return _mm512_add_epi32(_mm512_castps_si512(t), _mm512_srli_epi32(exponent, 20));
+}
+
+// 16 codes of magnitudes and the f32 bits that have their signs. What exceeds 464, or is NaN, becomes NaN.
+__m128i encode16(__m512 magnitude, __m512i signs) {
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(464.0f), _CMP_NLE_UQ);
+  __m512i codes = _mm512_add_epi32(encode_less_56(magnitude), _mm512_set1_epi32(56));
+  codes = _mm512_mask_mov_epi32(codes, is_nan, _mm512_set1_epi32(0x7F));
+  codes = _mm512_ternarylogic_epi32(codes, _mm512_srli_epi32(signs, 24), _mm512_set1_epi32(0x80), 0xF8);
+  return _mm512_cvtepi32_epi8(codes);
+}
+
+// Codes of 64 bf16. Lanes are worked on as even and odd words and put in order by one byte permute at the end: byte
+// 4j + {0, 1, 2, 3} of the unordered codes is element 2j, 32 + 2j, 2j + 1, 32 + 2j + 1.
+template <Scaling S>
+__m512i encode64_bf16(const std::uint16_t* src, const BlockScale& scale, __m512i order) {
+  const __m512i low_byte = _mm512_set1_epi16(0x00FF);
+  const __m512i infinity = _mm512_set1_epi16(0x7F80);
+  __m512i words[2], codes[2];
+  for (int i = 0; i < 2; ++i) {
+    words[i] = _mm512_loadu_si512(src + 32 * i);
+    const __m512i magnitudes = _mm512_and_si512(words[i], _mm512_set1_epi16(0x7FFF));
+    const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16));
+    const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(magnitudes, _mm512_set1_epi32(-0x10000)));
+    const __m512i even_codes = encode_less_56(scaled<S>(even, scale));
+    const __m512i odd_codes = encode_less_56(scaled<S>(odd, scale));
+    codes[i] = _mm512_mask_blend_epi16(0xAAAAAAAA, even_codes, _mm512_slli_epi32(odd_codes, 16));
+    const __mmask32 is_nan = _mm512_cmpgt_epu16_mask(magnitudes, infinity);
+    codes[i] = _mm512_mask_mov_epi16(codes[i], is_nan, _mm512_set1_epi16(0x7F - 56));
+  }
+  // 0xCA: first ? second : third.
+  __m512i bytes = _mm512_ternarylogic_epi32(low_byte, codes[0], _mm512_slli_epi16(codes[1], 8), 0xCA);
+  const __m512i signs = _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(words[0], 8), words[1], 0xCA);
+  bytes = _mm512_add_epi8(bytes, _mm512_set1_epi8(56));
+  bytes = _mm512_ternarylogic_epi32(bytes, signs, _mm512_set1_epi8(-0x80), 0xF8);
+  return _mm512_permutexvar_epi8(order, bytes);
+}
+
+alignas(64) constexpr std::uint8_t kOrder64[64] = {
+    0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42,
+    44, 46, 48, 50, 52, 54, 56, 58, 60, 62, 1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23,
+    25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+
+// n consecutive elements of one block.
+template <Format F, Scaling S>
+void quantize_run(const void* src, std::size_t n, float factor, std::uint8_t* codes, bool stream) {
+  const BlockScale scale = block_scale(factor);
+  std::size_t i = 0;
+  if constexpr (F == Format::bf16) {
+    const auto* words = static_cast<const std::uint16_t*>(src);
+    const __m512i order = _mm512_load_si512(kOrder64);
+    const bool past_caches = stream && is_aligned(codes, 64);
+    for (; i + 64 <= n; i += 64) {
+      const __m512i bytes = encode64_bf16<S>(words + i, scale, order);
+      if (past_caches) {
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(codes + i), bytes);
+      } else {
+        _mm512_storeu_si512(codes + i, bytes);
+      }
+    }
+  }
+  const bool past_caches = stream && is_aligned(codes, 16);
+  for (; i < n; i += 16) {
+    const __mmask16 lanes = first_lanes16(n - i);
+    const __m512 w = load_f32<F>(src, i, lanes);
+    const __m128i bytes = encode16(scaled<S>(_mm512_abs_ps(w), scale), _mm512_castps_si512(w));
+    if (past_caches && n - i >= 16) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(codes + i), bytes);
+    } else {
+      _mm_mask_storeu_epi8(codes + i, lanes, bytes);
+    }
+  }
+}
+
+template <Format F>
+void quantize_from(const BlockQuantizeArgs& a) {
+  constexpr std::size_t kSize = F == Format::f32 ? 4 : 2;
+  for (std::size_t r = 0; r < a.rows; ++r) {
+    const char* row = static_cast<const char*>(a.src) + r * a.src_stride * kSize;
+    std::uint8_t* codes = a.codes + r * a.codes_stride;
+    if (a.prefetch != nullptr) {
+      prefetch_bytes(static_cast<const char*>(a.prefetch) + r * a.src_stride * kSize, a.cols * kSize);
+    }
+    for (std::size_t c = 0, b = 0; c < a.cols; c += a.block_cols, ++b) {
+      const std::size_t n = a.cols - c < a.block_cols ? a.cols - c : a.block_cols;
+      const void* src = row + c * kSize;
+      const float factor = a.factor[b];
+      if (a.op == ScaleOp::multiply) {
+        quantize_run<F, Scaling::multiply>(src, n, factor, codes + c, a.stream);
+      } else if (reciprocal_is_exact(factor)) {
+        quantize_run<F, Scaling::divide_by_reciprocal>(src, n, factor, codes + c, a.stream);
+      } else {
+        quantize_run<F, Scaling::divide>(src, n, factor, codes + c, a.stream);
+      }
+    }
+  }
+  if (a.stream) _mm_sfence();
+}
+
+// The largest magnitude of a block, as bits: unsigned integer order is magnitude order.
+std::uint32_t block_amax_16(const std::uint16_t* src, std::size_t stride, std::size_t rows, std::size_t n) {
+  const __m512i no_sign = _mm512_set1_epi16(0x7FFF);
+  __m512i max[4] = {};
+  for (std::size_t r = 0; r < rows; ++r, src += stride) {
+    std::size_t i = 0;
+    for (; i + 128 <= n; i += 128) {
+      for (std::size_t k = 0; k < 4; ++k) {
+        max[k] = _mm512_max_epu16(max[k], _mm512_and_si512(_mm512_loadu_si512(src + i + 32 * k), no_sign));
+      }
+    }
+    for (; i < n; i += 32) {
+      const __m512i words = _mm512_maskz_loadu_epi16(first_lanes32(n - i), src + i);
+      max[0] = _mm512_max_epu16(max[0], _mm512_and_si512(words, no_sign));
+    }
+  }
+  const __m512i all = _mm512_max_epu16(_mm512_max_epu16(max[0], max[1]), _mm512_max_epu16(max[2], max[3]));
+  const __m512i pairs = _mm512_max_epu16(all, _mm512_srli_epi32(all, 16));
+  return _mm512_reduce_max_epu32(_mm512_and_si512(pairs, _mm512_set1_epi32(0xFFFF)));
+}
+
+std::uint32_t block_amax_32(const std::uint32_t* src, std::size_t stride, std::size_t rows, std::size_t n) {
+  const __m512i no_sign = _mm512_set1_epi32(0x7FFFFFFF);
+  __m512i max[2] = {};
+  for (std::size_t r = 0; r < rows; ++r, src += stride) {
+    std::size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+      max[0] = _mm512_max_epu32(max[0], _mm512_and_si512(_mm512_loadu_si512(src + i), no_sign));
+      max[1] = _mm512_max_epu32(max[1], _mm512_and_si512(_mm512_loadu_si512(src + i + 16), no_sign));
+    }
+    for (; i < n; i += 16) {
+      const __m512i words = _mm512_maskz_loadu_epi32(first_lanes16(n - i), src + i);
+      max[0] = _mm512_max_epu32(max[0], _mm512_and_si512(words, no_sign));
+    }
+  }
+  return _mm512_reduce_max_epu32(_mm512_max_epu32(max[0], max[1]));
+}
+
+}  // namespace
+
+void block_amax(const BlockAmaxArgs& a) {
+  for (std::size_t c = 0, b = 0; c < a.cols; c += a.block_cols, ++b) {
+    const std::size_t n = a.cols - c < a.block_cols ? a.cols - c : a.block_cols;
+    const std::uint32_t amax =
+        a.src_format == Format::f32
+            ? block_amax_32(static_cast<const std::uint32_t*>(a.src) + c, a.src_stride, a.rows, n)
+            : block_amax_16(static_cast<const std::uint16_t*>(a.src) + c, a.src_stride, a.rows, n);
+    if (amax > a.amax[b]) a.amax[b] = amax;
+  }
+}
+
+void block_quantize(const BlockQuantizeArgs& a) {
+  switch (a.src_format) {
+    case Format::f32:
+      return quantize_from<Format::f32>(a);
+    case Format::bf16:
+      return quantize_from<Format::bf16>(a);
+    default:
+      return quantize_from<Format::f16>(a);
+  }
+}
+
+namespace {
+
+template <Format F>
+void cast_not_saturating(const CastArgs& a) {
+  auto* codes = static_cast<std::uint8_t*>(a.dst);
+  for (std::size_t i = 0; i < a.count; i += 16) {
+    const __mmask16 lanes = first_lanes16(a.count - i);
+    const __m512 w = load_f32<F>(a.src, i, lanes);
+    _mm_mask_storeu_epi8(codes + i, lanes, encode16(_mm512_abs_ps(w), _mm512_castps_si512(w)));
+  }
+}
+
+template <Format F>
+void cast_from(const CastArgs& a) {
+  if (a.overflow == Overflow::special) return cast_not_saturating<F>(a);
+  quantize_run<F, Scaling::multiply>(a.src, a.count, 1.0f, static_cast<std::uint8_t*>(a.dst), false);
+}
+
+}  // namespace
+
+void cast_to_e4m3fn(const CastArgs& a) {
+  switch (a.src_format) {
+    case Format::f32:
+      return cast_from<Format::f32>(a);
+    case Format::bf16:
+      return cast_from<Format::bf16>(a);
+    default:
+      return cast_from<Format::f16>(a);
+  }
+}
+
+}  // namespace octavo::kernels::avx512bf16

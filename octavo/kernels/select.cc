@@ -1,0 +1,65 @@
+#include "octavo/kernels/select.h"
+
+#include <cstdlib>
+#include <fmt/format.h>
+
+#include "octavo/kernels/cast/cast_internal.h"
+
+namespace octavo::kernels {
+namespace {
+
+struct CastImplementation {
+  Isa isa;
+  CastKernels kernels;
+};
+
+constexpr CastImplementation kCastImplementations[] = {
+#define OCTAVO_CAST_KERNELS(level) \
+  {Isa::level, {#level, level::block_amax, level::block_quantize, level::block_dequantize, level::cast}},
+#include "octavo/kernels/cast/cast_manifest.inc"
+#undef OCTAVO_CAST_KERNELS
+};
+
+Result<Isa> choose_built() {
+  const char* forced = std::getenv("OCTAVO_CPU");
+  if (forced != nullptr && *forced != '\0') {
+    OCTAVO_TRY(const Isa isa, choose_isa(cpu_features(), forced));
+    if (is_built(isa)) return isa;
+    return fail(ErrorCode::bad_value, fmt::format("OCTAVO_CPU={}: not in this build", forced));
+  }
+  Isa best = Isa::generic;
+  for (const CastImplementation& implementation : kCastImplementations) {
+    if (supports(cpu_features(), implementation.isa)) best = implementation.isa;
+  }
+  return best;
+}
+
+}  // namespace
+
+Result<Isa> selected_isa() {
+  static const Result<Isa> selected = choose_built();
+  return selected;
+}
+
+bool is_built(Isa isa) {
+  for (const CastImplementation& implementation : kCastImplementations) {
+    if (implementation.isa == isa) return true;
+  }
+  return false;
+}
+
+const CastKernels& cast_kernels(Isa isa) {
+  for (const CastImplementation& implementation : kCastImplementations) {
+    if (implementation.isa == isa && supports(cpu_features(), isa)) return implementation.kernels;
+  }
+  throw ContractError(fmt::format("cast_kernels: given {}, expected a level that is built and that this machine has",
+                                  isa_name(isa)));
+}
+
+const CastKernels& cast_kernels() {
+  const Result<Isa> selected = selected_isa();
+  if (!selected) throw ContractError("cast_kernels: " + selected.error().message);
+  return cast_kernels(*selected);
+}
+
+}  // namespace octavo::kernels

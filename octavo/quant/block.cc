@@ -1,0 +1,161 @@
+#include "octavo/quant/block.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "octavo/base/error.h"
+#include "octavo/tensor/shape.h"
+
+namespace octavo {
+namespace {
+
+// Columns quantized between two looks at amax: wide enough for long rows of memory, small enough (128 rows of BF16:
+// 128 KiB) that the second pass finds the source in L2.
+constexpr std::uint64_t kChunkCols = 512;
+
+std::size_t element_bytes(Format format) { return format == Format::f32 ? 4 : 2; }
+
+const std::byte* element(const ConstMatrix& matrix, std::size_t row, std::size_t col) {
+  return static_cast<const std::byte*>(matrix.data) + (row * matrix.stride + col) * element_bytes(matrix.format);
+}
+
+void check(bool ok, std::string_view operation, std::size_t given, std::uint64_t expected) {
+  if (!ok) throw ContractError(fmt::format("{}: {} scales given, {} expected", operation, given, expected));
+}
+
+float widen(Format format, std::uint32_t bits) {
+  if (format == Format::f32) return std::bit_cast<float>(bits);
+  if (format == Format::bf16) return std::bit_cast<float>(bits << 16);
+  return static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(bits)));
+}
+
+std::uint32_t load_bits(const ConstMatrix& matrix, std::size_t row, std::size_t col) {
+  std::uint32_t bits = 0;  // little-endian: a 16-bit element lands in the low half
+  std::memcpy(&bits, element(matrix, row, col), element_bytes(matrix.format));
+  return bits;
+}
+
+std::uint32_t infinity_bits(Format format) {
+  return format == Format::f32 ? 0x7F800000u : format == Format::bf16 ? 0x7F80u : 0x7C00u;
+}
+
+std::uint32_t sign_bit(Format format) { return format == Format::f32 ? 0x80000000u : 0x8000u; }
+
+}  // namespace
+
+float magnitude(Format format, std::uint32_t bits) { return widen(format, bits); }
+
+bool is_finite_magnitude(Format format, std::uint32_t bits) { return bits < infinity_bits(format); }
+
+void block_row_amax(const kernels::CastKernels& kernels, const ConstMatrix& rows,
+                    std::uint64_t block_cols, std::span<std::uint32_t> amax) {
+  check(amax.size() == ceil_div(rows.cols, block_cols), "block_row_amax", amax.size(),
+        ceil_div(rows.cols, block_cols));
+  kernels.block_amax({rows.format, rows.data, rows.stride, rows.rows, rows.cols, block_cols, amax.data()});
+}
+
+void block_row_quantize(const kernels::CastKernels& kernels, const ConstMatrix& rows,
+                        std::uint64_t block_cols, std::span<const float> factors,
+                        kernels::ScaleOp op, CodeMatrix codes, const void* next, bool stream) {
+  check(factors.size() == ceil_div(rows.cols, block_cols), "block_row_quantize", factors.size(),
+        ceil_div(rows.cols, block_cols));
+  kernels.block_quantize({rows.format, rows.data, rows.stride, rows.rows, rows.cols, block_cols, factors.data(), op,
+                          codes.data, codes.stride, next, stream});
+}
+
+std::optional<NonFinite> find_non_finite(const ConstMatrix& rows) {
+  for (std::size_t r = 0; r < rows.rows; ++r) {
+    for (std::size_t c = 0; c < rows.cols; ++c) {
+      const std::uint32_t bits = load_bits(rows, r, c);
+      if (is_finite_magnitude(rows.format, bits & ~sign_bit(rows.format))) continue;
+      return NonFinite{r, c, widen(rows.format, bits)};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<NonFinite> quantize_blocks(const kernels::CastKernels& kernels,
+                                         const ConstMatrix& matrix, const BlockRecipe& recipe,
+                                         CodeMatrix codes, std::span<float> scales, bool stream) {
+  const std::uint64_t block_cols = recipe.block.cols;
+  const std::uint64_t grid_cols = ceil_div(matrix.cols, block_cols);
+  const std::uint64_t grid_rows = ceil_div(matrix.rows, recipe.block.rows);
+  check(scales.size() == grid_rows * grid_cols, "quantize_blocks", scales.size(), grid_rows * grid_cols);
+
+  const kernels::ScaleOp op = scale_op(recipe.rule, recipe.scale_fmt);
+  const std::uint64_t chunk_blocks = std::max<std::uint64_t>(1, kChunkCols / block_cols);
+  std::vector<std::uint32_t> amax(std::min(chunk_blocks, grid_cols));
+  std::vector<float> factors(amax.size());
+  for (std::uint64_t block_row = 0; block_row < grid_rows; ++block_row) {
+    const std::uint64_t row = block_row * recipe.block.rows;
+    const std::size_t rows = std::min(recipe.block.rows, matrix.rows - row);
+    for (std::uint64_t first = 0; first < grid_cols; first += chunk_blocks) {
+      const std::uint64_t blocks = std::min(chunk_blocks, grid_cols - first);
+      const std::uint64_t col = first * block_cols;
+      const std::size_t cols = std::min(blocks * block_cols, matrix.cols - col);
+      const ConstMatrix chunk{matrix.format, element(matrix, row, col), rows, cols, matrix.stride};
+
+      std::fill_n(amax.begin(), blocks, 0u);
+      block_row_amax(kernels, chunk, block_cols, std::span(amax).first(blocks));
+      for (std::uint64_t b = 0; b < blocks; ++b) {
+        if (!is_finite_magnitude(matrix.format, amax[b])) {
+          std::optional<NonFinite> bad = find_non_finite({matrix.format, element(matrix, row, 0), rows, matrix.cols,
+                                                          matrix.stride});
+          bad->row += row;
+          return bad;
+        }
+        const BlockScale scale = compute_scale(magnitude(matrix.format, amax[b]), recipe.rule, recipe.scale_fmt);
+        scales[block_row * grid_cols + first + b] = scale.scale;
+        factors[b] = scale.factor;
+      }
+      // The chunk to the right is of the same shape only where it is whole.
+      const bool whole_next = col + 2 * cols <= matrix.cols;
+      block_row_quantize(kernels, chunk, block_cols, std::span(factors).first(blocks), op,
+                         {codes.data + row * codes.stride + col, codes.stride},
+                         whole_next ? element(matrix, row, col + cols) : nullptr, stream);
+    }
+  }
+  return std::nullopt;
+}
+
+void dequantize_blocks(const kernels::CastKernels& kernels, const CodeWindow& codes,
+                       const BlockSize& block, std::span<const float> scales,
+                       const DequantizeTarget& to) {
+  if (codes.rows == 0 || codes.cols == 0) return;
+  const std::uint64_t first_row = codes.row0 / block.rows;
+  const std::uint64_t first_col = codes.col0 / block.cols;
+  const std::uint64_t grid_rows = (codes.row0 + codes.rows - 1) / block.rows - first_row + 1;
+  const std::uint64_t grid_cols = (codes.col0 + codes.cols - 1) / block.cols - first_col + 1;
+  check(scales.size() == grid_rows * grid_cols, "dequantize_blocks", scales.size(), grid_rows * grid_cols);
+  const bool packed = codes.format == Format::e2m1fn;
+  const std::size_t to_bytes = element_bytes(to.format);
+  kernels::DequantizeCounts unwanted{};
+
+  // A kernel call begins on a block boundary, so a first column block that is cut on its left is a call of its own.
+  const std::size_t head =
+      codes.col0 % block.cols == 0
+          ? 0
+          : static_cast<std::size_t>(std::min<std::uint64_t>(codes.cols, block.cols - codes.col0 % block.cols));
+  const auto call = [&](std::size_t row, std::size_t rows, std::size_t col, std::size_t cols, const float* scale) {
+    kernels.block_dequantize({codes.format, codes.data + row * codes.stride + (packed ? col / 2 : col), codes.stride,
+                              rows, cols, block.cols, scale, to.format,
+                              static_cast<std::byte*>(to.data) + (row * to.stride + col) * to_bytes, to.stride,
+                              to.saturate, to.counts != nullptr ? to.counts : &unwanted, nullptr, to.stream});
+  };
+  std::size_t row = 0;
+  for (std::uint64_t g = 0; g < grid_rows; ++g) {
+    const std::uint64_t end = std::min((first_row + g + 1) * block.rows, codes.row0 + codes.rows);
+    const std::size_t rows = end - codes.row0 - row;
+    const float* scale = scales.data() + g * grid_cols;
+    if (head > 0) call(row, rows, 0, head, scale);
+    if (head < codes.cols) call(row, rows, head, codes.cols - head, scale + (head > 0 ? 1 : 0));
+    row += rows;
+  }
+}
+
+}  // namespace octavo

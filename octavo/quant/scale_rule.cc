@@ -1,0 +1,88 @@
+#include "octavo/quant/scale_rule.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace octavo {
+namespace {
+
+constexpr float kDeepgemmFloor = 1e-4f;
+
+constexpr std::array<std::pair<ScaleRule, std::string_view>, 3> kRules = {{
+    {ScaleRule::transformers, "transformers"},
+    {ScaleRule::deepseek, "deepseek"},
+    {ScaleRule::deepgemm, "deepgemm"},
+}};
+
+}  // namespace
+
+std::string_view rule_name(ScaleRule rule) { return kRules[static_cast<std::size_t>(rule)].second; }
+
+std::optional<ScaleRule> rule_from_name(std::string_view name) {
+  for (const auto& [rule, rule_text] : kRules) {
+    if (rule_text == name) return rule;
+  }
+  return std::nullopt;
+}
+
+std::string_view scale_format_name(ScaleFormat format) { return format == ScaleFormat::ue8m0 ? "ue8m0" : "float"; }
+
+std::optional<ScaleFormat> scale_format_from_name(std::string_view name) {
+  if (name == "float") return ScaleFormat::float32;
+  if (name == "ue8m0") return ScaleFormat::ue8m0;
+  return std::nullopt;
+}
+
+kernels::ScaleOp scale_op(ScaleRule rule, ScaleFormat format) {
+  const bool divide = rule == ScaleRule::deepseek && format == ScaleFormat::float32;
+  return divide ? kernels::ScaleOp::divide : kernels::ScaleOp::multiply;
+}
+
+BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format) {
+  if (rule == ScaleRule::deepgemm) amax = std::max(amax, kDeepgemmFloor);
+  const float q = kE4m3Max / amax;
+
+  BlockScale result{1.0f, 1.0f};
+  if (amax > 0 && std::isinf(q)) {
+    result.factor = std::numeric_limits<float>::max();
+    result.scale = 1.0f / result.factor;
+  } else if (amax > 0 && rule == ScaleRule::transformers) {
+    result.factor = q;
+    result.scale = 1.0f / q;
+  } else if (amax > 0) {
+    result.scale = amax / kE4m3Max;
+    result.factor = 1.0f / result.scale;
+  }
+  if (format == ScaleFormat::ue8m0) {
+    result.scale = ue8m0_value(ue8m0_round_up(result.scale));
+    result.factor = 1.0f / result.scale;
+  }
+  if (scale_op(rule, format) == kernels::ScaleOp::divide) result.factor = result.scale;
+  return result;
+}
+
+std::uint8_t ue8m0_round_up(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t exponent = (bits >> 23) + ((bits & 0x7FFFFFu) != 0 ? 1 : 0);
+  return static_cast<std::uint8_t>(std::clamp(exponent, 1u, 254u));
+}
+
+float ue8m0_value(std::uint8_t code) {
+  if (code == 255) return std::numeric_limits<float>::quiet_NaN();
+  // 2^-127 is an f32 denormal: half of the smallest normal.
+  return std::bit_cast<float>(code == 0 ? 0x400000u : static_cast<std::uint32_t>(code) << 23);
+}
+
+std::optional<std::uint8_t> ue8m0_exact(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if (bits == 0x400000u) return std::uint8_t{0};
+  const std::uint32_t exponent = bits >> 23;  // includes the sign, so negatives fall out of range
+  if ((bits & 0x7FFFFFu) != 0 || exponent < 1 || exponent > 254) return std::nullopt;
+  return static_cast<std::uint8_t>(exponent);
+}
+
+}  // namespace octavo
