@@ -39,6 +39,7 @@ function(octavo_module name)
   target_compile_features(octavo_${name} ${scope} cxx_std_23)
   set_property(GLOBAL APPEND PROPERTY OCTAVO_MODULES ${name})
 
+  include(${dir}/module.cmake OPTIONAL)  # what a single module needs beyond this
   if(OCTAVO_TESTS AND tests)
     octavo_test(${name}_test SOURCES ${tests} DEPS octavo::${name})
   endif()

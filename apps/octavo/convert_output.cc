@@ -78,7 +78,7 @@ void print_counts(const ConversionReport& report) {
   const auto line = [&](std::uint64_t count, std::string_view what, auto member) {
     if (count == 0) return;
     const auto worst = std::ranges::max_element(report.counts, {}, [&](const TensorCounts& t) { return t.counts.*member; });
-    fmt::print("{:<11}{} elements (most in {}: {})\n", what, count, worst->name, worst->counts.*member);
+    fmt::print("{:<12}{} elements (most in {}: {})\n", what, count, worst->name, worst->counts.*member);
   };
   line(sum.overflow, "clamped", &kernels::DequantizeCounts::overflow);
   line(sum.underflow, "to zero", &kernels::DequantizeCounts::underflow);
@@ -147,28 +147,28 @@ void print_report(const ConversionReport& report, const ConvertArguments& argume
   }
   if (arguments.quiet) return;
   const auto bytes = [](std::uint64_t count) { return human_bytes(static_cast<double>(count)); };
-  if (report.quantized > 0) fmt::print("{:<11}{} weights\n", "quantized", report.quantized);
-  if (report.dequantized > 0) fmt::print("{:<11}{} weights\n", "dequantized", report.dequantized);
-  fmt::print("{:<11}{} tensors{}\n", "kept", report.kept,
+  if (report.quantized > 0) fmt::print("{:<12}{} weights\n", "quantized", report.quantized);
+  if (report.dequantized > 0) fmt::print("{:<12}{} weights\n", "dequantized", report.dequantized);
+  fmt::print("{:<12}{} tensors{}\n", "kept", report.kept,
              report.skipped.empty() ? "" : fmt::format(", {} of them matrices: {}", report.skipped.size(), reasons(report.skipped)));
-  if (report.dropped > 0) fmt::print("{:<11}{} scales\n", "dropped", report.dropped);
+  if (report.dropped > 0) fmt::print("{:<12}{} scales\n", "dropped", report.dropped);
   for (std::size_t i = 0; i < std::min(kSkippedShown, report.skipped.size()); ++i) {
-    fmt::print("{:<11}  {} ({})\n", "", report.skipped[i].first, report.skipped[i].second);
+    fmt::print("{:<12}  {} ({})\n", "", report.skipped[i].first, report.skipped[i].second);
   }
-  if (report.skipped.size() > kSkippedShown) fmt::print("{:<11}  and {} more (--plan lists all)\n", "", report.skipped.size() - kSkippedShown);
-  fmt::print("{:<11}{} -> {} ({:.1f} %)\n", "size", bytes(report.bytes_in), bytes(report.bytes_out),
+  if (report.skipped.size() > kSkippedShown) fmt::print("{:<12}  and {} more (--plan lists all)\n", "", report.skipped.size() - kSkippedShown);
+  fmt::print("{:<12}{} -> {} ({:.1f} %)\n", "size", bytes(report.bytes_in), bytes(report.bytes_out),
              100.0 * static_cast<double>(report.bytes_out) / static_cast<double>(std::max<std::uint64_t>(1, report.bytes_in)));
-  fmt::print("{:<11}{} ({}/s read, {} {})\n", "time", human_seconds(report.seconds),
+  fmt::print("{:<12}{} ({}/s read, {} {})\n", "time", human_seconds(report.seconds),
              human_bytes(static_cast<double>(report.bytes_in) / std::max(1e-9, report.seconds)), report.threads,
              report.threads == 1 ? "thread" : "threads");
-  fmt::print("{:<11}{}\n", "memory", bytes(report.peak_bytes));
+  fmt::print("{:<12}{}\n", "memory", bytes(report.peak_bytes));
   if (report.error) {
-    fmt::print("{:<11}max {:.3g}, rms {:.3g}, {:.1f} dB SNR\n", "error", report.error->max_abs, report.error->rms(),
+    fmt::print("{:<12}max {:.3g}, rms {:.3g}, {:.1f} dB SNR\n", "error", report.error->max_abs, report.error->rms(),
                report.error->snr_db());
   }
-  if (report.non_finite > 0) fmt::print("{:<11}{} elements, now NaN codes\n", "not finite", report.non_finite);
+  if (report.non_finite > 0) fmt::print("{:<12}{} elements, now NaN codes\n", "not finite", report.non_finite);
   print_counts(report);
-  fmt::print("{:<11}{}\n", "written to", arguments.destination);
+  fmt::print("{:<12}{}\n", "written to", arguments.destination);
 }
 
 }  // namespace octavo::app

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "command.h"
 #include "octavo/checkpoint/names.h"
@@ -18,7 +19,8 @@ struct Arguments {
 };
 
 constexpr const char* kFooter = R"(
-Reads headers only. Tensors of repeated layers and experts share a row; --all lists each.
+Reads headers only. Tensors of repeated layers and experts share a row, scales stand beside their weights;
+--all lists each tensor.
 
 Examples:
   octavo inspect Qwen3-0.6B-FP8
@@ -34,6 +36,33 @@ struct Row {
   std::size_t count = 0;
   std::uint64_t bytes = 0;
 };
+
+// Numbers in names compare as numbers: layer 2 before layer 10.
+bool natural_less(std::string_view a, std::string_view b) {
+  std::size_t i = 0;
+  std::size_t j = 0;
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto number_end = [&](std::string_view text, std::size_t at) {
+    while (at < text.size() && digit(text[at])) ++at;
+    return at;
+  };
+  while (i < a.size() && j < b.size()) {
+    if (digit(a[i]) && digit(b[j])) {
+      const std::string_view x = a.substr(i, number_end(a, i) - i);
+      const std::string_view y = b.substr(j, number_end(b, j) - j);
+      if (x.size() != y.size()) return x.size() < y.size();
+      if (x != y) return x < y;
+      i += x.size();
+      j += y.size();
+    } else if (a[i] != b[j]) {
+      return a[i] < b[j];
+    } else {
+      ++i;
+      ++j;
+    }
+  }
+  return a.size() - i < b.size() - j;
+}
 
 // "model.layers.11.mlp.experts.3.w1.weight" -> "model.layers.{}.mlp.experts.{}.w1.weight" and 11, 3.
 std::string generalize(std::string_view name, std::vector<std::uint64_t>& numbers) {
@@ -83,7 +112,12 @@ std::vector<Row> rows_of(const Checkpoint& checkpoint, const Pairing& pairing, b
   };
   std::vector<Group> groups;
   std::map<std::string, std::size_t> by_key;
-  for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
+  std::vector<std::size_t> order(checkpoint.tensors.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, natural_less, [&](std::size_t i) { return std::string_view(checkpoint.tensors[i].info.name); });
+  for (const std::size_t i : order) {
+    // A scale is shown beside its weight.
+    if (!all && pairing.roles[i] == Pairing::Role::scale) continue;
     const TensorInfo& info = checkpoint.tensors[i].info;
     Row row{info.name, format_of(checkpoint, pairing, i), to_string(info.shape), scale_words(checkpoint, pairing, i),
             std::string(role_of(checkpoint, pairing, i)), 1, info.bytes};

@@ -88,11 +88,6 @@ Result<void> File::write_at(std::uint64_t offset, std::span<const std::byte> fro
   return {};
 }
 
-void File::start_write_back(std::uint64_t offset, std::uint64_t bytes) const {
-  // A hint: where the file system lacks it, sync() does all the work.
-  (void)::sync_file_range(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes), SYNC_FILE_RANGE_WRITE);
-}
-
 Result<void> File::sync() const {
   if (::fsync(descriptor_) != 0) return fail_errno("flush", path_);
   return {};

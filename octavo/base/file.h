@@ -28,9 +28,6 @@ class File {
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> to) const;
   Result<void> write_at(std::uint64_t offset, std::span<const std::byte> from) const;
 
-  // Asks for the write-back of a range to begin, without waiting for it.
-  void start_write_back(std::uint64_t offset, std::uint64_t bytes) const;
-
   Result<void> sync() const;  // data and size are on the device
 
  private:

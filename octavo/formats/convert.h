@@ -1,7 +1,8 @@
 // encode and decode: one number to its code and back, for every format, exactly.
 //
 // encode rounds once, whatever the source: float and double both come as the exact double that they are. decode is
-// exact, because f32 holds every value of every format here.
+// exact, because f32 holds every value of every format here. Overflow is decided after rounding as if the exponent had
+// no end: 464 is a tie that goes to 448, and toward_zero overflows only from 480 on.
 //
 // NaN becomes the target's canonical NaN with the source's sign (fnuz: its only one). Signed zero is kept where the
 // format has it. Two formats have less than the rest, and say here what they do instead:

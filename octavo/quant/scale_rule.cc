@@ -44,7 +44,8 @@ kernels::ScaleOp scale_op(ScaleRule rule, ScaleFormat format) {
 
 BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format) {
   if (rule == ScaleRule::deepgemm) amax = std::max(amax, kDeepgemmFloor);
-  const float q = kE4m3Max / amax;
+  // PyTorch divides a number by a tensor as number * reciprocal, so Transformers' 448 / amax is rounded twice.
+  const float q = rule == ScaleRule::transformers ? kE4m3Max * (1.0f / amax) : kE4m3Max / amax;
 
   BlockScale result{1.0f, 1.0f};
   if (amax > 0 && std::isinf(q)) {

@@ -14,7 +14,7 @@ inline constexpr float kE4m3Max = 448.0f;
 
 // M = 448, amax the block's largest magnitude, all in f32:
 enum class ScaleRule : std::uint8_t {
-  transformers,  // q = M / amax, s = 1 / q, code = w * q   (Transformers' Fp8Quantize)
+  transformers,  // q = M * (1 / amax), s = 1 / q, code = w * q   (Transformers' Fp8Quantize; every step rounded)
   deepseek,      // s = amax / M, code = w / s              (DeepSeek-V3 weight_quant)
   deepgemm,      // amax >= 1e-4, s = amax / M, code = w * (1 / s)   (DeepGEMM per_block_cast_to_fp8)
 };
@@ -39,7 +39,7 @@ struct BlockScale {
 // reciprocal are the same.
 kernels::ScaleOp scale_op(ScaleRule rule, ScaleFormat format);
 
-// amax is finite and >= 0. Two guards beyond the originals: where 448 / amax overflows, q is the largest float (and
+// amax is finite and >= 0. Two guards beyond the originals: where M / amax overflows, q is the largest float (and
 // s = 1 / q, by every rule); a block of zeros has scale 1, or under `deepgemm` its floor's scale.
 BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format);
 

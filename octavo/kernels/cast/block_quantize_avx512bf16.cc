@@ -1,8 +1,9 @@
 // block_amax and block_quantize with AVX-512.
 //
-// Rounding a magnitude a <= 448 to e4m3fn without a branch for subnormals: with 2^E the power of two at or below a, but
-// at least 2^-6, the f32 sum t = a + 2^(E+20) rounds a to a multiple of 2^(E-3), to nearest even, and the low byte of t
-// is that multiple: 8 to 16 for normal codes, 0 to 8 for subnormal ones. The code is 8 (E + 6) plus it.
+// Rounding a magnitude a < 512 to e4m3fn without a branch for subnormals: with 2^E the power of two at or below a, but
+// at least 2^-6, the f32 sum a + 2^(E+20) rounds a to a multiple of 2^(E-3), to nearest even, and its low byte is that
+// multiple: 8 to 16 for normal codes, 0 to 8 for subnormal ones. The code is 8 (E + 6) more, so what is added is
+// 2^(E+20) + (E+6) 2^E, looked up by the low four bits of the exponent: E runs from -6 to 8.
 //
 // The steps follow bf16 weights in 128x128 blocks, which are read from memory once: per row, the same row of the next
 // chunk is prefetched, and full lines of codes are stored past the caches.
@@ -10,9 +11,6 @@
 
 namespace octavo::kernels::avx512bf16 {
 namespace {
-
-constexpr int kExponentBits = 0x7F800000;
-constexpr int kExponentOfSmallestNormal = 0x3C800000;  // 2^-6
 
 enum class Scaling { multiply, divide, divide_by_reciprocal };
 
@@ -48,27 +46,40 @@ __m512 scaled(__m512 magnitude, const BlockScale& s) {
   }
 }
 
-// Low byte of each lane: the code of a magnitude at most 448, less 56 modulo 256.
-__m512i encode_less_56(__m512 a) {
-  const __m512i exponent = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(kExponentBits)),
-                                            _mm512_set1_epi32(kExponentOfSmallestNormal));
-  const __m512 t = _mm512_fmadd_ps(_mm512_castsi512_ps(exponent), _mm512_set1_ps(0x1p20f), a);
-  return _mm512_add_epi32(_mm512_castps_si512(t), _mm512_srli_epi32(exponent, 20));
-}
+alignas(64) constexpr float kRounders[16] = {
+    // E = 1 to 8, an entry that nothing reaches, E = -6 to 0; the biased exponent is 127 + E.
+    0x1p21f + 14,   0x1p22f + 32,    0x1p23f + 72,     0x1p24f + 160,    0x1p25f + 352,  0x1p26f + 768,
+    0x1p27f + 1664, 0x1p28f + 3584,  0,                0x1p14f,          0x1p15f + 1.0f / 32, 0x1p16f + 2.0f / 16,
+    0x1p17f + 3.0f / 8, 0x1p18f + 4.0f / 4, 0x1p19f + 5.0f / 2, 0x1p20f + 6};
+
+struct Encoder {
+  __m512 rounders = _mm512_load_ps(kRounders);
+
+  // Low byte of each lane: the code of a magnitude below 464. Others give anything.
+  __m512i operator()(__m512 a) const {
+    const __m512 normal = _mm512_max_ps(a, _mm512_set1_ps(0x1p-6f));
+    const __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(normal), 23);
+    return _mm512_castps_si512(_mm512_add_ps(a, _mm512_permutexvar_ps(exponent, rounders)));
+  }
+};
 
 // 16 codes of magnitudes and the f32 bits that have their signs. What exceeds 464, or is NaN, becomes NaN.
-__m128i encode16(__m512 magnitude, __m512i signs) {
+__m128i encode16(const Encoder& encoder, __m512 magnitude, __m512i signs) {
   const __mmask16 is_nan = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(464.0f), _CMP_NLE_UQ);
-  __m512i codes = _mm512_add_epi32(encode_less_56(magnitude), _mm512_set1_epi32(56));
-  codes = _mm512_mask_mov_epi32(codes, is_nan, _mm512_set1_epi32(0x7F));
-  codes = _mm512_ternarylogic_epi32(codes, _mm512_srli_epi32(signs, 24), _mm512_set1_epi32(0x80), 0xF8);
+  __m512i codes = _mm512_mask_mov_epi32(encoder(magnitude), is_nan, _mm512_set1_epi32(0x7F));
+  codes = _mm512_ternarylogic_epi32(codes, _mm512_srli_epi32(signs, 24), _mm512_set1_epi32(0x80), 0xD8);
   return _mm512_cvtepi32_epi8(codes);
 }
+
+alignas(64) constexpr std::uint8_t kOrder64[64] = {
+    0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42,
+    44, 46, 48, 50, 52, 54, 56, 58, 60, 62, 1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23,
+    25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
 
 // Codes of 64 bf16. Lanes are worked on as even and odd words and put in order by one byte permute at the end: byte
 // 4j + {0, 1, 2, 3} of the unordered codes is element 2j, 32 + 2j, 2j + 1, 32 + 2j + 1.
 template <Scaling S>
-__m512i encode64_bf16(const std::uint16_t* src, const BlockScale& scale, __m512i order) {
+__m512i encode64_bf16(const std::uint16_t* src, const BlockScale& scale, const Encoder& encoder, __m512i order) {
   const __m512i low_byte = _mm512_set1_epi16(0x00FF);
   const __m512i infinity = _mm512_set1_epi16(0x7F80);
   __m512i words[2], codes[2];
@@ -77,36 +88,30 @@ __m512i encode64_bf16(const std::uint16_t* src, const BlockScale& scale, __m512i
     const __m512i magnitudes = _mm512_and_si512(words[i], _mm512_set1_epi16(0x7FFF));
     const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16));
     const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(magnitudes, _mm512_set1_epi32(-0x10000)));
-    const __m512i even_codes = encode_less_56(scaled<S>(even, scale));
-    const __m512i odd_codes = encode_less_56(scaled<S>(odd, scale));
+    const __m512i even_codes = encoder(scaled<S>(even, scale));
+    const __m512i odd_codes = encoder(scaled<S>(odd, scale));
     codes[i] = _mm512_mask_blend_epi16(0xAAAAAAAA, even_codes, _mm512_slli_epi32(odd_codes, 16));
     const __mmask32 is_nan = _mm512_cmpgt_epu16_mask(magnitudes, infinity);
-    codes[i] = _mm512_mask_mov_epi16(codes[i], is_nan, _mm512_set1_epi16(0x7F - 56));
+    codes[i] = _mm512_mask_mov_epi16(codes[i], is_nan, _mm512_set1_epi16(0x7F));
   }
-  // 0xCA: first ? second : third.
-  __m512i bytes = _mm512_ternarylogic_epi32(low_byte, codes[0], _mm512_slli_epi16(codes[1], 8), 0xCA);
+  // 0xCA: first ? second : third. 0xD8: third ? second : first.
+  const __m512i bytes = _mm512_ternarylogic_epi32(low_byte, codes[0], _mm512_slli_epi16(codes[1], 8), 0xCA);
   const __m512i signs = _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(words[0], 8), words[1], 0xCA);
-  bytes = _mm512_add_epi8(bytes, _mm512_set1_epi8(56));
-  bytes = _mm512_ternarylogic_epi32(bytes, signs, _mm512_set1_epi8(-0x80), 0xF8);
-  return _mm512_permutexvar_epi8(order, bytes);
+  return _mm512_permutexvar_epi8(order, _mm512_ternarylogic_epi32(bytes, signs, _mm512_set1_epi8(-0x80), 0xD8));
 }
-
-alignas(64) constexpr std::uint8_t kOrder64[64] = {
-    0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42,
-    44, 46, 48, 50, 52, 54, 56, 58, 60, 62, 1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23,
-    25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
 
 // n consecutive elements of one block.
 template <Format F, Scaling S>
 void quantize_run(const void* src, std::size_t n, float factor, std::uint8_t* codes, bool stream) {
   const BlockScale scale = block_scale(factor);
+  const Encoder encoder;
   std::size_t i = 0;
   if constexpr (F == Format::bf16) {
     const auto* words = static_cast<const std::uint16_t*>(src);
     const __m512i order = _mm512_load_si512(kOrder64);
     const bool past_caches = stream && is_aligned(codes, 64);
     for (; i + 64 <= n; i += 64) {
-      const __m512i bytes = encode64_bf16<S>(words + i, scale, order);
+      const __m512i bytes = encode64_bf16<S>(words + i, scale, encoder, order);
       if (past_caches) {
         _mm512_stream_si512(reinterpret_cast<__m512i*>(codes + i), bytes);
       } else {
@@ -118,7 +123,7 @@ void quantize_run(const void* src, std::size_t n, float factor, std::uint8_t* co
   for (; i < n; i += 16) {
     const __mmask16 lanes = first_lanes16(n - i);
     const __m512 w = load_f32<F>(src, i, lanes);
-    const __m128i bytes = encode16(scaled<S>(_mm512_abs_ps(w), scale), _mm512_castps_si512(w));
+    const __m128i bytes = encode16(encoder, scaled<S>(_mm512_abs_ps(w), scale), _mm512_castps_si512(w));
     if (past_caches && n - i >= 16) {
       _mm_stream_si128(reinterpret_cast<__m128i*>(codes + i), bytes);
     } else {
@@ -218,11 +223,12 @@ namespace {
 
 template <Format F>
 void cast_not_saturating(const CastArgs& a) {
+  const Encoder encoder;
   auto* codes = static_cast<std::uint8_t*>(a.dst);
   for (std::size_t i = 0; i < a.count; i += 16) {
     const __mmask16 lanes = first_lanes16(a.count - i);
     const __m512 w = load_f32<F>(a.src, i, lanes);
-    _mm_mask_storeu_epi8(codes + i, lanes, encode16(_mm512_abs_ps(w), _mm512_castps_si512(w)));
+    _mm_mask_storeu_epi8(codes + i, lanes, encode16(encoder, _mm512_abs_ps(w), _mm512_castps_si512(w)));
   }
 }
 

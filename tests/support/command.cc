@@ -1,0 +1,88 @@
+#include "tests/support/command.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "tests/support/tensor_file.h"
+
+namespace octavo::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string quoted(std::string_view text) {
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+}  // namespace
+
+TempDir::TempDir() {
+  std::string name = (fs::temp_directory_path() / "octavo_test_XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a temporary directory");
+  path_ = name;
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+std::string only_line(const Run& run) {
+  constexpr std::string_view kHead = "octavo: ";
+  const std::string& err = run.err;
+  const bool one = err.starts_with(kHead) && err.find('\n') == err.size() - 1;
+  return one ? err.substr(kHead.size(), err.size() - kHead.size() - 1) : "";
+}
+
+Run run_octavo(const std::vector<std::string>& arguments, std::string_view before) {
+  const TempDir streams;
+  std::string line(before);
+  line += quoted(OCTAVO_APP);
+  for (const std::string& argument : arguments) line += " " + quoted(argument);
+  line += " > " + quoted((streams / "out").string()) + " 2> " + quoted((streams / "err").string());
+  const int ended = std::system(line.c_str());
+  const int status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
+  return {status, read_string(streams / "out"), read_string(streams / "err")};
+}
+
+bool built_with_sanitizers() { return std::string_view(OCTAVO_SANITIZERS) != ""; }
+
+bool has_cpu_flag(std::string_view flag) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("flags")) continue;
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      if (word == flag) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
+std::vector<std::string> kernel_levels() {
+  const std::string built = " " + run_octavo({"info", "--json"}).json().at("kernels_built").get<std::string>() + " ";
+  std::vector<std::string> levels = {"generic"};
+  const auto add = [&](const std::string& level, std::initializer_list<std::string_view> flags) {
+    std::string why;
+    if (built.find(" " + level + " ") == built.npos) why = "not built";
+    for (const std::string_view flag : flags) {
+      if (!has_cpu_flag(flag)) why = "this machine lacks " + std::string(flag);
+    }
+    if (why.empty()) levels.push_back(level);
+    else std::printf("left out: OCTAVO_CPU=%s: %s\n", level.c_str(), why.c_str());
+  };
+  add("avx2", {"avx2", "fma", "f16c"});
+  add("avx512bf16", {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vbmi", "avx512_bf16"});
+  return levels;
+}
+
+}  // namespace octavo::tests
