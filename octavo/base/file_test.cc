@@ -93,7 +93,6 @@ TEST_F(FileTest, WritesAtAnyOffset) {
   const std::string head = "head";
   ASSERT_TRUE(file->write_at(6, std::as_bytes(std::span(tail))));
   ASSERT_TRUE(file->write_at(0, std::as_bytes(std::span(head))));
-  file->start_write_back(0, 10);
   ASSERT_TRUE(file->sync());
   EXPECT_EQ(content(directory_ / "a"), std::string("head\0\0tail", 10));
   EXPECT_EQ(read(*file, 6, 4), "tail") << "created files can be read";

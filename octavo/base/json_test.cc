@@ -111,7 +111,7 @@ TEST(JsonEdits, AMemberOfAnEmptyObject) {
 // Random JSON texts, with white space where it may stand and with the characters that scanners stumble over.
 class Writer {
  public:
-  std::string document() { return space() + object(3) + space(); }
+  std::string document() { return space() + object(3, 1) + space(); }
 
  private:
   static std::string space() {
@@ -141,9 +141,9 @@ class Writer {
     for (int i = 0; i < count; ++i) text += (i > 0 ? "," + space() : "") + value(depth) + space();
     return text + "]";
   }
-  std::string object(int depth) {
+  std::string object(int depth, int least = 0) {
     std::string text = "{" + space();
-    const int count = *rc::gen::inRange(0, 4);
+    const int count = *rc::gen::inRange(least, 4);
     for (int i = 0; i < count; ++i) {
       text += (i > 0 ? "," + space() : "") + string() + space() + ":" + space() + value(depth) + space();
     }
@@ -194,8 +194,8 @@ TEST(JsonEdits, RemovingWhatWasAddedRestoresTheText) {
     Json json = Json::parse(text);
     std::vector<Path> paths;
     collect(json, {}, paths);
+    std::erase_if(paths, [&](const Path& path) { return at(json, path).empty(); });  // they get lines of their own
     const Path path = *rc::gen::elementOf(paths);
-    RC_PRE(!at(json, path).empty());  // an empty object gets lines of its own
     const std::string key = *rc::gen::element<std::string>("new", "new \"}{,", "n\n");
     RC_ASSERT(remove_json_member(set_json_member(text, path, key, "{\"x\":[1]}"), path, key) == text);
   }));

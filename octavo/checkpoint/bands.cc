@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "octavo/checkpoint/bands_internal.h"
+#include "octavo/formats/traits.h"
 
 namespace octavo {
 namespace {
@@ -121,14 +121,14 @@ struct Patch {
 
 std::vector<Patch> take_non_finite(const ConstMatrix& matrix) {
   std::vector<Patch> patches;
-  const std::size_t bytes = matrix.format == Format::f32 ? 4 : 2;
+  const std::size_t bytes = static_cast<std::size_t>(bits_per_element(matrix.format)) / 8;
+  const FormatTraits& format = traits(matrix.format);
   auto* data = static_cast<std::byte*>(const_cast<void*>(matrix.data));  // our own scratch
   for (std::size_t i = 0; i < matrix.rows * matrix.cols; ++i) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, data + i * bytes, bytes);
-    const std::uint32_t sign = 1u << (8 * bytes - 1);
-    if (is_finite_magnitude(matrix.format, bits & ~sign)) continue;
-    patches.push_back({i, static_cast<std::uint8_t>((bits & sign) != 0 ? 0xFF : 0x7F)});
+    if (is_finite_magnitude(matrix.format, bits & format.magnitude_bits())) continue;
+    patches.push_back({i, static_cast<std::uint8_t>((bits & format.sign_bit()) != 0 ? 0xFF : 0x7F)});
     std::memset(data + i * bytes, 0, bytes);
   }
   return patches;

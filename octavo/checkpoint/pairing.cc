@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "octavo/checkpoint/names.h"
+#include "octavo/formats/convert.h"
 
 namespace octavo {
 namespace {
@@ -162,8 +163,8 @@ Result<void> read_scales(const Checkpoint& checkpoint, const CheckpointTensor& s
     std::memcpy(&bits, raw.data() + i * bytes, bytes);
     switch (scale.info.dtype) {
       case DType::f32: to[i] = std::bit_cast<float>(bits); break;
-      case DType::bf16: to[i] = std::bit_cast<float>(bits << 16); break;
-      case DType::f16: to[i] = static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(bits))); break;
+      case DType::bf16: to[i] = decode<Format::bf16>(static_cast<std::uint16_t>(bits)); break;
+      case DType::f16: to[i] = decode<Format::f16>(static_cast<std::uint16_t>(bits)); break;
       default: to[i] = ue8m0_value(static_cast<std::uint8_t>(bits)); break;
     }
   }

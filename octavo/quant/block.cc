@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "octavo/base/error.h"
+#include "octavo/formats/convert.h"
 #include "octavo/tensor/shape.h"
 
 namespace octavo {
@@ -18,7 +18,7 @@ namespace {
 // 128 KiB) that the second pass finds the source in L2.
 constexpr std::uint64_t kChunkCols = 512;
 
-std::size_t element_bytes(Format format) { return format == Format::f32 ? 4 : 2; }
+std::size_t element_bytes(Format format) { return static_cast<std::size_t>(bits_per_element(format)) / 8; }
 
 const std::byte* element(const ConstMatrix& matrix, std::size_t row, std::size_t col) {
   return static_cast<const std::byte*>(matrix.data) + (row * matrix.stride + col) * element_bytes(matrix.format);
@@ -29,9 +29,9 @@ void check(bool ok, std::string_view operation, std::size_t given, std::uint64_t
 }
 
 float widen(Format format, std::uint32_t bits) {
-  if (format == Format::f32) return std::bit_cast<float>(bits);
-  if (format == Format::bf16) return std::bit_cast<float>(bits << 16);
-  return static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(bits)));
+  if (format == Format::f32) return decode<Format::f32>(bits);
+  const auto code = static_cast<std::uint16_t>(bits);
+  return format == Format::bf16 ? decode<Format::bf16>(code) : decode<Format::f16>(code);
 }
 
 std::uint32_t load_bits(const ConstMatrix& matrix, std::size_t row, std::size_t col) {
@@ -40,17 +40,11 @@ std::uint32_t load_bits(const ConstMatrix& matrix, std::size_t row, std::size_t 
   return bits;
 }
 
-std::uint32_t infinity_bits(Format format) {
-  return format == Format::f32 ? 0x7F800000u : format == Format::bf16 ? 0x7F80u : 0x7C00u;
-}
-
-std::uint32_t sign_bit(Format format) { return format == Format::f32 ? 0x80000000u : 0x8000u; }
-
 }  // namespace
 
 float magnitude(Format format, std::uint32_t bits) { return widen(format, bits); }
 
-bool is_finite_magnitude(Format format, std::uint32_t bits) { return bits < infinity_bits(format); }
+bool is_finite_magnitude(Format format, std::uint32_t bits) { return bits < traits(format).infinity_code; }
 
 void block_row_amax(const kernels::CastKernels& kernels, const ConstMatrix& rows,
                     std::uint64_t block_cols, std::span<std::uint32_t> amax) {
@@ -72,7 +66,7 @@ std::optional<NonFinite> find_non_finite(const ConstMatrix& rows) {
   for (std::size_t r = 0; r < rows.rows; ++r) {
     for (std::size_t c = 0; c < rows.cols; ++c) {
       const std::uint32_t bits = load_bits(rows, r, c);
-      if (is_finite_magnitude(rows.format, bits & ~sign_bit(rows.format))) continue;
+      if (is_finite_magnitude(rows.format, bits & traits(rows.format).magnitude_bits())) continue;
       return NonFinite{r, c, widen(rows.format, bits)};
     }
   }

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
+
+#include "octavo/formats/convert.h"
 
 namespace octavo {
 namespace {
@@ -67,23 +68,16 @@ BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format) {
 }
 
 std::uint8_t ue8m0_round_up(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t exponent = (bits >> 23) + ((bits & 0x7FFFFFu) != 0 ? 1 : 0);
-  return static_cast<std::uint8_t>(std::clamp(exponent, 1u, 254u));
+  const std::uint8_t code = encode<Format::e8m0fnu>(x, Rounding::away_from_zero, Overflow::saturate);
+  return std::max<std::uint8_t>(code, 1);  // 2^-127 is denormal in f32; codes end at 254
 }
 
-float ue8m0_value(std::uint8_t code) {
-  if (code == 255) return std::numeric_limits<float>::quiet_NaN();
-  // 2^-127 is an f32 denormal: half of the smallest normal.
-  return std::bit_cast<float>(code == 0 ? 0x400000u : static_cast<std::uint32_t>(code) << 23);
-}
+float ue8m0_value(std::uint8_t code) { return decode<Format::e8m0fnu>(code); }
 
 std::optional<std::uint8_t> ue8m0_exact(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  if (bits == 0x400000u) return std::uint8_t{0};
-  const std::uint32_t exponent = bits >> 23;  // includes the sign, so negatives fall out of range
-  if ((bits & 0x7FFFFFu) != 0 || exponent < 1 || exponent > 254) return std::nullopt;
-  return static_cast<std::uint8_t>(exponent);
+  const std::uint8_t code = encode<Format::e8m0fnu>(x, Rounding::toward_zero, Overflow::special);
+  if (traits(Format::e8m0fnu).is_nan(code) || ue8m0_value(code) != x) return std::nullopt;
+  return code;
 }
 
 }  // namespace octavo

@@ -57,7 +57,7 @@ TEST(Deq07, EveryTensorOfAnIndexerModelArrives) {
     tensors[at + ".input_layernorm.weight"] = bf16_weight({1, 256}, seed + 7);
   }
   write_model(dir / "in", files, kFp8Config);
-  const Run run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(), "--json"});
+  const Outcome run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(), "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.json().at("dequantized"), 8);
   EXPECT_EQ(run.json().at("kept"), 8);
@@ -69,7 +69,7 @@ TEST(Deq07, EveryTensorOfAnIndexerModelArrives) {
   EXPECT_EQ(names_of(after.tensors), without_scales(before));
   expect_no_fp8(after.tensors);
 
-  const Run text = run_octavo({"dequantize", (dir / "in").string(), (dir / "out2").string()});
+  const Outcome text = run_octavo({"dequantize", (dir / "in").string(), (dir / "out2").string()});
   EXPECT_THAT(text.out, AllOf(HasSubstr("dequantized 8 weights"), HasSubstr("8 tensors"), HasSubstr("8 scales")));
 }
 
@@ -93,7 +93,7 @@ TEST(Deq09, ConfigLosesQuantizationAndNothingElse) {
     Tensors tensors;
     add_fp8(tensors, "a", kSquare, 91);
     write_model(dir / "in", tensors, c.before);
-    const Run run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string()});
+    const Outcome run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string()});
     ASSERT_EQ(run.status, 0) << run.err;
     EXPECT_EQ(read_string(dir / "out" / "config.json"), c.after);
   }
@@ -117,7 +117,7 @@ TEST(Deq10, IndexOfTheNewShards) {
   }
   write_model(dir / "in", files, kFp8Config);
   // A dequantized weight takes 128 KiB: two a shard, five shards.
-  const Run run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(), "--max-shard-size", "300KB"});
+  const Outcome run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(), "--max-shard-size", "300KB"});
   ASSERT_EQ(run.status, 0) << run.err;
   const Model after = read_model(dir / "out");
   EXPECT_EQ(after.files.size(), 5u);
@@ -145,7 +145,7 @@ TEST(Deq12, MultiTokenPredictionLayerIsKept) {
   tensors[mtp + "shared_head.head.weight"] = bf16_weight({512, 256}, 128);
   write_model(dir / "in", tensors, config);
 
-  const Run wide = run_octavo({"dequantize", (dir / "in").string(), (dir / "wide").string()});
+  const Outcome wide = run_octavo({"dequantize", (dir / "in").string(), (dir / "wide").string()});
   ASSERT_EQ(wide.status, 0) << wide.err;
   const Tensors after = read_model(dir / "wide").tensors;
   EXPECT_EQ(names_of(after), without_scales(tensors));
@@ -154,7 +154,7 @@ TEST(Deq12, MultiTokenPredictionLayerIsKept) {
     EXPECT_EQ(after.at(mtp + kept), tensors.at(mtp + kept)) << kept;
   }
 
-  const Run narrow = run_octavo({"quantize", (dir / "wide").string(), (dir / "narrow").string()});
+  const Outcome narrow = run_octavo({"quantize", (dir / "wide").string(), (dir / "narrow").string()});
   ASSERT_EQ(narrow.status, 0) << narrow.err;
   const Tensors quantized = read_model(dir / "narrow").tensors;
   EXPECT_EQ(without_scales(quantized), names_of(after));
@@ -177,7 +177,7 @@ TEST(Deq13, EveryCodeTimesManyScalesRoundedOnce) {
               {{"a.weight", {"F8_E4M3", {64, 254}, codes}}, {"a.weight_scale_inv", make_tensor("F32", {64, 254}, scales)}},
               R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [1, 1]}})");
   for (const char* dtype : {"bf16", "f16", "f32"}) {
-    const Run run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(), "--dtype", dtype, "--overwrite"});
+    const Outcome run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(), "--dtype", dtype, "--overwrite"});
     ASSERT_EQ(run.status, 0) << run.err;
     std::string tag(dtype);
     for (char& c : tag) c = static_cast<char>(std::toupper(c));
@@ -191,7 +191,7 @@ TEST(Deq13, AllAllowedCoresAreUsed) {
   add_fp8(tensors, "a", kSquare, 131);
   write_model(dir / "in", tensors, kFp8Config);
   const auto threads = [&](const char* before) -> int {
-    const Run run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(), "--json", "--overwrite"}, before);
+    const Outcome run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(), "--json", "--overwrite"}, before);
     EXPECT_EQ(run.status, 0) << run.err;
     return run.json().at("threads");
   };
@@ -213,12 +213,12 @@ TEST(Deq19, Fp8IsInputToEveryCommand) {
   write_model(dir / "in", tensors, kFp8Config);
   const std::string in = (dir / "in").string();
 
-  const Run inspected = run_octavo({"inspect", in, "--json"});
+  const Outcome inspected = run_octavo({"inspect", in, "--json"});
   ASSERT_EQ(inspected.status, 0) << inspected.err;
   EXPECT_EQ(inspected.json().at("tensors").size(), 5u);
   EXPECT_EQ(inspected.json().at("summary").at("fp8_weights"), 2);
   EXPECT_EQ(inspected.json().at("summary").at("unpaired"), 0);
-  const Run text = run_octavo({"inspect", in});
+  const Outcome text = run_octavo({"inspect", in});
   EXPECT_EQ(text.status, 0);
   EXPECT_THAT(text.out, AllOf(HasSubstr("2 quantized weights, 2 scales, 0 unpaired"), HasSubstr("blocks of 128x128")));
 

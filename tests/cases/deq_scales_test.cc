@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr Extent kSquare{256, 256};
 
-Run dequantize_run(const TempDir& dir, std::vector<std::string> more = {}) {
+Outcome dequantize_run(const TempDir& dir, std::vector<std::string> more = {}) {
   std::vector<std::string> arguments = {"dequantize", (dir / "in").string(), (dir / "out").string()};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return run_octavo(arguments);
@@ -45,14 +45,14 @@ class Deq01 : public ::testing::Test {
 };
 
 TEST_F(Deq01, MissingScaleStopsBeforePublishing) {
-  const Run run = dequantize_run(dir_);
+  const Outcome run = dequantize_run(dir_);
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(only_line(run), AllOf(HasSubstr("mtp.0.e_proj.weight"), HasSubstr("--missing-scale-as-one")));
   EXPECT_FALSE(fs::exists(dir_ / "out"));
 }
 
 TEST_F(Deq01, MissingScaleIsOneWhenAskedFor) {
-  const Run run = dequantize_run(dir_, {"--missing-scale-as-one", "--json"});
+  const Outcome run = dequantize_run(dir_, {"--missing-scale-as-one", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.json().at("dequantized"), 2);
   EXPECT_THAT(run.json().at("warnings").dump(), HasSubstr("1 weights without a scale"));
@@ -71,7 +71,7 @@ TEST(Deq02, ScaleSuffixAndExponentBytes) {
   const Tensor exponents{"F8_E8M0", {2, 2}, {115, 117, 118, 120}};
   write_model(dir / "in",
               {{"layers.0.attn.wo_b.weight", weight.codes}, {"layers.0.attn.wo_b.scale", exponents}}, kPlainConfig);
-  const Run run = dequantize_run(dir);
+  const Outcome run = dequantize_run(dir);
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(read_model(dir / "out").tensors, (Tensors{{"layers.0.attn.wo_b.weight", as_bf16(weight)}}));
 }
@@ -81,7 +81,7 @@ TEST(Deq02, UnknownScaleNameIsAnErrorAndNoBareCast) {
     const TempDir dir;
     const Fp8Weight weight = fp8_weight(kSquare, 22);
     write_model(dir / "in", {{"layers.0.attn.wo_b.weight", weight.codes}, {name, weight.scales}}, kPlainConfig);
-    const Run run = dequantize_run(dir);
+    const Outcome run = dequantize_run(dir);
     EXPECT_EQ(run.status, 1) << name;
     EXPECT_THAT(only_line(run), HasSubstr("layers.0.attn.wo_b.weight"));
     EXPECT_FALSE(fs::exists(dir / "out"));
@@ -95,7 +95,7 @@ TEST(Deq03, LastBlockRowOfRaggedWeight) {
   const std::string module = "model.layers.0.self_attn.kv_a_proj_with_mqa";
   ASSERT_EQ(weight.scales.shape, (Dims{5, 56}));
   write_model(dir / "in", {{module + ".weight", weight.codes}, {module + ".weight_scale_inv", weight.scales}}, kFp8Config);
-  const Run run = dequantize_run(dir);
+  const Outcome run = dequantize_run(dir);
   ASSERT_EQ(run.status, 0) << run.err;
   const Tensors out = read_model(dir / "out").tensors;
   EXPECT_EQ(out.size(), 1u);
@@ -117,7 +117,7 @@ TEST(Deq04, ScaleGridOfOneRow) {
   EXPECT_EQ(scale.at("name"), module + ".weight_scale_inv");
   EXPECT_EQ(scale.at("block"), (nlohmann::json{128, 128}));
 
-  const Run run = dequantize_run(dir);
+  const Outcome run = dequantize_run(dir);
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(read_model(dir / "out").tensors, (Tensors{{module + ".weight", as_bf16(weight)}}));
 }
@@ -130,7 +130,7 @@ TEST(Deq05, HalfPrecisionScales) {
     write_model(dir / "in",
                 {{"a.weight", weight.codes}, {"a.weight_scale_inv", make_tensor(dtype, {2, 2}, scales)}}, kFp8Config);
     EXPECT_THAT(run_octavo({"inspect", (dir / "in").string()}).out, HasSubstr(std::string(dtype) + " [2, 2]"));
-    const Run run = dequantize_run(dir);
+    const Outcome run = dequantize_run(dir);
     ASSERT_EQ(run.status, 0) << run.err;
     EXPECT_EQ(read_model(dir / "out").tensors, (Tensors{{"a.weight", as_bf16(weight)}})) << dtype;
   }
@@ -144,7 +144,7 @@ TEST(Deq06, BothNamesAndBothDtypesMeanTheSame) {
       const TempDir dir;
       const Tensor tensor = exponents ? e8m0_tensor({2, 2}, scales) : weight.scales;
       write_model(dir / "in", {{"a.weight", weight.codes}, {std::string("a") + suffix, tensor}}, kFp8Config);
-      const Run run = dequantize_run(dir);
+      const Outcome run = dequantize_run(dir);
       ASSERT_EQ(run.status, 0) << run.err;
       EXPECT_EQ(read_model(dir / "out").tensors, (Tensors{{"a.weight", as_bf16(weight)}})) << suffix << exponents;
     }
@@ -159,7 +159,7 @@ TEST(Deq06, TwoNamesMustAgree) {
     write_model(dir / "in",
                 {{"a.weight", weight.codes}, {"a.weight_scale", e8m0_tensor({2, 2}, scales)}, {"a.weight_scale_inv", weight.scales}},
                 kFp8Config);
-    const Run run = dequantize_run(dir);
+    const Outcome run = dequantize_run(dir);
     ASSERT_EQ(run.status, 0) << run.err;
     EXPECT_EQ(read_model(dir / "out").tensors, (Tensors{{"a.weight", as_bf16(weight)}}));
   }
@@ -169,7 +169,7 @@ TEST(Deq06, TwoNamesMustAgree) {
   write_model(dir / "in",
               {{"a.weight", weight.codes}, {"a.weight_scale", make_tensor("F32", {2, 2}, other)}, {"a.weight_scale_inv", weight.scales}},
               kFp8Config);
-  const Run run = dequantize_run(dir);
+  const Outcome run = dequantize_run(dir);
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(only_line(run), AllOf(HasSubstr("a.weight_scale_inv"), HasSubstr("a.weight_scale and"), HasSubstr("differ")));
   EXPECT_FALSE(fs::exists(dir / "out"));
@@ -180,13 +180,13 @@ TEST(Deq08, BytesWithScalesAreRefused) {
   const Fp8Weight weight = fp8_weight(kSquare, 81);
   const Tensor bytes{"U8", weight.codes.shape, weight.codes.bytes};
   write_model(dir / "in", {{"w.weight", bytes}, {"w.weight_scale_inv", weight.scales}}, kFp8Config);
-  const Run refused = dequantize_run(dir);
+  const Outcome refused = dequantize_run(dir);
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(only_line(refused), AllOf(HasSubstr("w.weight"), HasSubstr("--u8-as-e4m3"),
                                         HasSubstr("U8 tensor with a block-scale sibling; looks like FP8 bytes")));
   EXPECT_FALSE(fs::exists(dir / "out"));
 
-  const Run run = dequantize_run(dir, {"--u8-as-e4m3"});
+  const Outcome run = dequantize_run(dir, {"--u8-as-e4m3"});
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(read_model(dir / "out").tensors, (Tensors{{"w.weight", as_bf16(weight)}}));
 }
@@ -204,7 +204,7 @@ TEST(Deq18, WideTensorOfAnFp8ModelStaysWide) {
   EXPECT_EQ(entry.at("dtype"), "BF16");
   EXPECT_TRUE(entry.at("scale").is_null());
   for (const char* dtype : {"bf16", "f16", "f32"}) {
-    const Run run = dequantize_run(dir, {"--dtype", dtype, "--overwrite", "--clamp"});
+    const Outcome run = dequantize_run(dir, {"--dtype", dtype, "--overwrite", "--clamp"});
     ASSERT_EQ(run.status, 0) << run.err;
     EXPECT_EQ(read_model(dir / "out").tensors.at(eh_proj), wide) << dtype;
   }
@@ -223,12 +223,12 @@ TEST(Deq20, OverflowOfF16IsCountedAndStops) {
                          dequantize(codes, Fp8::e4m3fn, matrix, scales, 128, 128)};
   write_model(dir / "in", {{"big.weight", weight.codes}, {"big.weight_scale_inv", weight.scales}}, kFp8Config);
 
-  const Run failed = dequantize_run(dir, {"--dtype", "f16"});
+  const Outcome failed = dequantize_run(dir, {"--dtype", "f16"});
   EXPECT_EQ(failed.status, 1);
   EXPECT_THAT(only_line(failed), AllOf(HasSubstr("big.weight"), HasSubstr("3 elements"), HasSubstr("--clamp")));
   EXPECT_FALSE(fs::exists(dir / "out"));
 
-  const Run clamped = dequantize_run(dir, {"--dtype", "f16", "--clamp", "--json"});
+  const Outcome clamped = dequantize_run(dir, {"--dtype", "f16", "--clamp", "--json"});
   ASSERT_EQ(clamped.status, 0) << clamped.err;
   const nlohmann::json counts = clamped.json().at("counts").at(0);
   EXPECT_EQ(counts.at("name"), "big.weight");
@@ -238,7 +238,7 @@ TEST(Deq20, OverflowOfF16IsCountedAndStops) {
   for (float& value : expected) value = std::clamp(value, -65504.0f, 65504.0f);
   EXPECT_EQ(read_model(dir / "out").tensors, (Tensors{{"big.weight", make_tensor("F16", {256, 128}, expected)}}));
 
-  const Run plain = dequantize_run(dir, {"--overwrite", "--json"});  // BF16 is the default and holds them all
+  const Outcome plain = dequantize_run(dir, {"--overwrite", "--json"});  // BF16 is the default and holds them all
   ASSERT_EQ(plain.status, 0) << plain.err;
   EXPECT_TRUE(plain.json().at("counts").empty());
   EXPECT_EQ(read_model(dir / "out").tensors, (Tensors{{"big.weight", as_bf16(weight)}}));

@@ -69,7 +69,7 @@ void expect_all_codes(const char* dtype, Fp8 format) {
   int nan_codes = 0;
   for (const std::string& level : kernel_levels()) {
     nan_codes = 0;
-    const Run run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(), "--dtype", "f32", "--overwrite", "--json"},
+    const Outcome run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(), "--dtype", "f32", "--overwrite", "--json"},
                                "OCTAVO_CPU=" + level + " ");
     ASSERT_EQ(run.status, 0) << run.err;
     const std::vector<float> values = values_of(read_model(dir / "out").tensors.at("a.weight"));

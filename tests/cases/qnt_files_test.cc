@@ -31,7 +31,7 @@ TEST(Qnt11, SideFilesAndConfigAreCarriedOver) {
       {"extra/deep/notes.md", "# notes\n"},
       {"extra/model.safetensors", "another model's weights, in a folder of its own"}};
   for (const auto& [name, text] : files) write_string(dir / "in" / name, text);
-  const Run run = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string()});
+  const Outcome run = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string()});
   ASSERT_EQ(run.status, 0) << run.err;
   for (const auto& [name, text] : files) EXPECT_EQ(read_string(dir / "out" / name), text) << name;
 
@@ -68,7 +68,7 @@ TEST(Qnt14, UnknownArchitectureAndSelectableLayout) {
     write_model(dir / "in", {{"some.thing.weight", weight}}, R"({"architectures": ["SomethingNewForCausalLM"]})");
     std::vector<std::string> arguments = {"quantize", (dir / "in").string(), (dir / "out").string()};
     arguments.insert(arguments.end(), c.options.begin(), c.options.end());
-    const Run run = run_octavo(arguments);
+    const Outcome run = run_octavo(arguments);
     ASSERT_EQ(run.status, 0) << run.err;
     const Model model = read_model(dir / "out");
     const QuantizedTensors expected = expected_quantized(weight, c.recipe);

@@ -16,7 +16,7 @@ using Names = std::set<std::string>;
 
 constexpr Extent kSquare{256, 256};
 
-Run quantize_run(const TempDir& dir, std::vector<std::string> more = {}) {
+Outcome quantize_run(const TempDir& dir, std::vector<std::string> more = {}) {
   std::vector<std::string> arguments = {"quantize", (dir / "in").string(), (dir / "out").string()};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return run_octavo(arguments);
@@ -53,7 +53,7 @@ TEST(Qnt04, FusedExperts) {
                     {experts + "gate_up_proj", make_tensor("BF16", {4, 256, 128}, gaussian({1024, 128}, 44))},
                     {experts + "down_proj", make_tensor("BF16", {4, 128, 128}, gaussian({512, 128}, 45))}};
   write_model(dir / "in", source, kPlainConfig);
-  const Run run = quantize_run(dir, {"--json"});
+  const Outcome run = quantize_run(dir, {"--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   const Tensors out = read_model(dir / "out").tensors;
   const Names expected_names = {experts + "gate_up_proj", experts + "down_proj", "model.layers.0.self_attn.q_proj.weight",
@@ -74,7 +74,7 @@ TEST(Qnt04, FusedExperts) {
   EXPECT_EQ(report.at("skipped").at(0).at("name"), "model.layers.0.odd.stack");
   EXPECT_NE(report.at("skipped").at(0).at("reason"), "");
 
-  const Run text = quantize_run(dir, {"--overwrite"});
+  const Outcome text = quantize_run(dir, {"--overwrite"});
   EXPECT_THAT(text.out, AllOf(HasSubstr("quantized   4"), HasSubstr("kept        2"), HasSubstr("model.layers.0.odd.stack")));
 }
 
@@ -103,7 +103,7 @@ class Qnt05 : public ::testing::Test {
 TEST_F(Qnt05, FragileWeightsStayWideAndGateProjDoesNot) {
   const TempDir dir;
   write_model(dir / "in", source_, kPlainConfig);
-  const Run run = quantize_run(dir);
+  const Outcome run = quantize_run(dir);
   ASSERT_EQ(run.status, 0) << run.err;
   const Model model = read_model(dir / "out");
   EXPECT_EQ(quantized_in(model.tensors), quantized_);
@@ -117,7 +117,7 @@ TEST_F(Qnt05, FragileWeightsStayWideAndGateProjDoesNot) {
 TEST_F(Qnt05, PlanSaysWhy) {
   const TempDir dir;
   write_model(dir / "in", source_, kPlainConfig);
-  const Run run = run_octavo({"quantize", (dir / "in").string(), "--plan", "--json"});
+  const Outcome run = run_octavo({"quantize", (dir / "in").string(), "--plan", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   std::map<std::string, std::string> reasons;
   for (const auto& tensor : run.json().at("tensors")) reasons[tensor.at("name")] = tensor.at("reason");
@@ -147,7 +147,7 @@ TEST(Qnt08, TiedEmbeddings) {
       if (!tied.same) source["lm_head.weight"].bytes.back() ^= 1;
     }
     write_model(dir / "in", source, R"({"tie_word_embeddings": true, "torch_dtype": "bfloat16"})");
-    const Run run = quantize_run(dir);
+    const Outcome run = quantize_run(dir);
     ASSERT_EQ(run.status, 0) << run.err;
     const Model model = read_model(dir / "out");
     EXPECT_EQ(model.tensors.contains("lm_head.weight"), tied.head);
@@ -186,7 +186,7 @@ TEST(Qnt12, WrittenListIsWhatWasLeftWide) {
     source[at + "norm.weight"] = make_tensor("BF16", {128}, gaussian({1, 128}, seed + 5));
   }
   write_model(dir / "in", source, kPlainConfig);
-  const Run run = quantize_run(dir, {"--modules-to-not-convert", "linear_attn,model.layers.1.mlp.up_proj"});
+  const Outcome run = quantize_run(dir, {"--modules-to-not-convert", "linear_attn,model.layers.1.mlp.up_proj"});
   ASSERT_EQ(run.status, 0) << run.err;
   const Model first = read_model(dir / "out");
 
@@ -201,7 +201,7 @@ TEST(Qnt12, WrittenListIsWhatWasLeftWide) {
 
   // The written config over the wide weights, and nothing else that says what to skip.
   write_model(dir / "again", source, first.config.dump(2));
-  const Run second = run_octavo({"quantize", (dir / "again").string(), (dir / "out2").string(), "--no-default-skips"});
+  const Outcome second = run_octavo({"quantize", (dir / "again").string(), (dir / "out2").string(), "--no-default-skips"});
   ASSERT_EQ(second.status, 0) << second.err;
   const Model again = read_model(dir / "out2");
   EXPECT_EQ(again.tensors, first.tensors);
@@ -213,7 +213,7 @@ TEST(Qnt12, AllFourKeysAreRead) {
     const TempDir dir;
     write_model(dir / "in", {{"a.q.weight", bf16_weight(kSquare, 121)}, {"a.k.weight", bf16_weight(kSquare, 122)}},
                 R"({"quantization_config": {"quant_method": "fp8", ")" + std::string(key) + R"(": ["a.k"]}})");
-    const Run run = quantize_run(dir);
+    const Outcome run = quantize_run(dir);
     ASSERT_EQ(run.status, 0) << run.err;
     const Model model = read_model(dir / "out");
     EXPECT_EQ(quantized_in(model.tensors), Names{"a.q.weight"}) << key;
@@ -233,7 +233,7 @@ TEST(Qnt13, OddSmallTensorsStayAsTheyAre) {
                           {layer + "linear_attn.A_log", make_tensor("F32", {16}, gaussian({1, 16}, 133))},
                           {layer + "self_attn.q_proj.weight", bf16_weight(kSquare, 134)}};
   write_model(dir / "in", source, kPlainConfig);
-  const Run run = quantize_run(dir, {"--json"});
+  const Outcome run = quantize_run(dir, {"--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   const Model model = read_model(dir / "out");
   EXPECT_EQ(model.tensors.size(), source.size() + 1);

@@ -23,13 +23,13 @@ Tensors quantized(const TempDir& dir, const Tensors& tensors, std::vector<std::s
   write_model(dir / "in", tensors, config);
   std::vector<std::string> arguments = {"quantize", (dir / "in").string(), (dir / "out").string(), "--overwrite"};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  const Run run = run_octavo(arguments);
+  const Outcome run = run_octavo(arguments);
   EXPECT_EQ(run.status, 0) << run.err;
   return read_model(dir / "out").tensors;
 }
 
 Tensors dequantized(const TempDir& dir, const char* dtype) {
-  const Run run = run_octavo({"dequantize", (dir / "out").string(), (dir / "back").string(), "--dtype", dtype, "--overwrite"});
+  const Outcome run = run_octavo({"dequantize", (dir / "out").string(), (dir / "back").string(), "--dtype", dtype, "--overwrite"});
   EXPECT_EQ(run.status, 0) << run.err;
   return read_model(dir / "back").tensors;
 }
@@ -101,12 +101,12 @@ TEST(Qnt06, QuantizedSourceIsRefusedOrRequantized) {
   const TempDir dir;
   const Fp8Weight weight = fp8_weight(kSquare, 61);
   write_model(dir / "in", {{"a.weight", weight.codes}, {"a.weight_scale_inv", weight.scales}}, kFp8Config);
-  const Run refused = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string()});
+  const Outcome refused = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string()});
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(only_line(refused), AllOf(HasSubstr("quantized already"), HasSubstr("a.weight"), HasSubstr("--requantize")));
   EXPECT_FALSE(fs::exists(dir / "out"));
 
-  const Run run = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string(), "--requantize", "--weight-block-size", "64,32"});
+  const Outcome run = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string(), "--requantize", "--weight-block-size", "64,32"});
   ASSERT_EQ(run.status, 0) << run.err;
   const QuantizedTensors expected =
       expected_quantized(make_tensor("F32", {256, 256}, weight.values), {.block_rows = 64, .block_cols = 32});
@@ -124,7 +124,7 @@ TEST(Qnt06, WideWeightsUnderAnFp8Config) {
   const TempDir dir;
   const Tensor weight = bf16_weight(kSquare, 62);
   write_model(dir / "in", {{"a.weight", weight}}, kFp8Config);
-  const Run run = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string(), "--scale-fmt", "ue8m0"});
+  const Outcome run = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string(), "--scale-fmt", "ue8m0"});
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(only_line(run), AllOf(HasSubstr("warning"), HasSubstr("config")));
   const QuantizedTensors expected = expected_quantized(weight, {.ue8m0 = true});
@@ -140,7 +140,7 @@ TEST(Qnt07, PowerOfTwoScalesComeWithNewCodes) {
   const Fp8Weight weight = fp8_weight(matrix, 71, std::vector{0.0123f});
   for (const char* scale_dtype : {"e8m0", "f32"}) {
     write_model(dir / "in", {{"a.weight", weight.codes}, {"a.weight_scale_inv", weight.scales}}, kFp8Config);
-    const Run run = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string(), "--requantize", "--scale-fmt", "ue8m0",
+    const Outcome run = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string(), "--requantize", "--scale-fmt", "ue8m0",
                                 "--scale-dtype", scale_dtype, "--overwrite"});
     ASSERT_EQ(run.status, 0) << run.err;
     const Tensors out = read_model(dir / "out").tensors;
@@ -173,14 +173,14 @@ class Qnt09 : public ::testing::Test {
 TEST_F(Qnt09, NonFiniteSourceStopsWithTensorAndIndex) {
   write_model(dir_ / "in", {{"a.weight", make_tensor("BF16", {256, 256}, values_)}}, kPlainConfig);
   for (const char* block : {"128,128", "256,256", "1,32"}) {
-    const Run run = run_octavo({"quantize", (dir_ / "in").string(), (dir_ / "out").string(), "--weight-block-size", block});
+    const Outcome run = run_octavo({"quantize", (dir_ / "in").string(), (dir_ / "out").string(), "--weight-block-size", block});
     EXPECT_EQ(run.status, 1);
     EXPECT_THAT(only_line(run), AllOf(HasSubstr("a.weight[5, 7] is nan"), HasSubstr("--allow-non-finite"))) << block;
     EXPECT_FALSE(fs::exists(dir_ / "out"));
   }
   values_[kNan] = 0;
   write_model(dir_ / "in", {{"a.weight", make_tensor("BF16", {256, 256}, values_)}}, kPlainConfig);
-  const Run run = run_octavo({"quantize", (dir_ / "in").string(), (dir_ / "out").string()});
+  const Outcome run = run_octavo({"quantize", (dir_ / "in").string(), (dir_ / "out").string()});
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(only_line(run), HasSubstr("a.weight[200, 201] is inf"));
 }
@@ -188,7 +188,7 @@ TEST_F(Qnt09, NonFiniteSourceStopsWithTensorAndIndex) {
 TEST_F(Qnt09, AllowedNonFiniteBecomesNanCodesAndSpoilsNoScale) {
   values_[kInfinity + 1] = -std::numeric_limits<float>::infinity();
   write_model(dir_ / "in", {{"a.weight", make_tensor("BF16", {256, 256}, values_)}}, kPlainConfig);
-  const Run run = run_octavo({"quantize", (dir_ / "in").string(), (dir_ / "out").string(), "--allow-non-finite", "--json"});
+  const Outcome run = run_octavo({"quantize", (dir_ / "in").string(), (dir_ / "out").string(), "--allow-non-finite", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.json().at("non_finite"), 3);
 

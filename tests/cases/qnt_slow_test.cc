@@ -51,7 +51,7 @@ TEST(Qnt10Slow, EightGibibytesUnderOneGibibyteOfMemory) {
   write_string(dir / "in" / "config.json", kPlainConfig);
 
   // -d limits what is private and writable: heap, anonymous maps, stacks.
-  const Run run = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string(), "--json", "--threads", "4"}, "ulimit -d 1048576; ");
+  const Outcome run = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string(), "--json", "--threads", "4"}, "ulimit -d 1048576; ");
   ASSERT_EQ(run.status, 0) << run.err;
   const nlohmann::json report = run.json();
   EXPECT_EQ(report.at("quantized"), kShards * kExpertsPerShard);

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string quoted(std::string_view text) {
+std::string shell_quoted(std::string_view text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
@@ -35,19 +35,19 @@ TempDir::~TempDir() {
   fs::remove_all(path_, ignored);
 }
 
-std::string only_line(const Run& run) {
+std::string only_line(const Outcome& run) {
   constexpr std::string_view kHead = "octavo: ";
   const std::string& err = run.err;
   const bool one = err.starts_with(kHead) && err.find('\n') == err.size() - 1;
   return one ? err.substr(kHead.size(), err.size() - kHead.size() - 1) : "";
 }
 
-Run run_octavo(const std::vector<std::string>& arguments, std::string_view before) {
+Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view before) {
   const TempDir streams;
   std::string line(before);
-  line += quoted(OCTAVO_APP);
-  for (const std::string& argument : arguments) line += " " + quoted(argument);
-  line += " > " + quoted((streams / "out").string()) + " 2> " + quoted((streams / "err").string());
+  line += shell_quoted(OCTAVO_APP);
+  for (const std::string& argument : arguments) line += " " + shell_quoted(argument);
+  line += " > " + shell_quoted((streams / "out").string()) + " 2> " + shell_quoted((streams / "err").string());
   const int ended = std::system(line.c_str());
   const int status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
   return {status, read_string(streams / "out"), read_string(streams / "err")};

@@ -21,7 +21,7 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-struct Run {
+struct Outcome {
   int status;       // exit status; 128 + signal where one ended it
   std::string out;  // stdout
   std::string err;  // stderr
@@ -29,10 +29,10 @@ struct Run {
 };
 
 // The one line that stderr must be, without "octavo: " in front; empty where it is anything else.
-std::string only_line(const Run& run);
+std::string only_line(const Outcome& run);
 
 // `before` is shell text in front of the program: "OCTAVO_CPU=generic ", "ulimit -d 1048576; ", "taskset -c 0 ".
-Run run_octavo(const std::vector<std::string>& arguments, std::string_view before = "");
+Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view before = "");
 
 // The program was built with address sanitizer, whose shadow memory hides what the program takes.
 bool built_with_sanitizers();

@@ -6,23 +6,6 @@
 namespace octavo::kernels::avx2 {
 namespace {
 
-struct ScaleRange {
-  float smallest, largest;
-};
-
-// Magnitudes of a scale with which every finite code but zero has a finite result that is not zero.
-ScaleRange safe_scales(Format code_format, Format dst_format) {
-  if (dst_format != Format::f16) return {0x1p-100f, 0x1p100f};
-  switch (code_format) {  // times the largest code at most 65504, times the smallest at least 2^-24
-    case Format::e4m3fn:
-      return {0x1p-15f, 0x1p7f};
-    case Format::e5m2:
-      return {0x1p-8f, 1.0f};
-    default:
-      return {0x1p-23f, 0x1p13f};
-  }
-}
-
 // 8 values from 8 bytes. vcvtph2ps takes subnormals at full speed, whatever the rounding mode and flags.
 template <Format From>
 __m256 decode8(__m128i codes) {
@@ -60,7 +43,7 @@ std::uint64_t count_nan(__m256 x) {
       static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(nan_lanes(x))))));
 }
 
-// 16 codes of a block whose scale is safe; returns how many are NaN. value * |scale| and then scale's sign by xor, so
+// 16 codes of a block whose scale keeps all codes; returns how many are NaN. value * |scale| and then scale's sign by xor, so
 // that NaN gets it too.
 template <Format From, Format To>
 std::uint64_t multiply16(const std::uint8_t* codes, __m256 scale, void* dst, bool past_caches) {
@@ -165,7 +148,6 @@ template <Format To>
 void dequantize_to(const BlockDequantizeArgs& a) {
   constexpr std::size_t kSize = To == Format::f32 ? 4 : 2;
   const bool packed = a.code_format == Format::e2m1fn;
-  const ScaleRange safe = safe_scales(a.code_format, To);
   for (std::size_t r = 0; r < a.rows; ++r) {
     const std::uint8_t* row = a.codes + r * a.codes_stride;
     char* dst = static_cast<char*>(a.dst) + r * a.dst_stride * kSize;
@@ -177,8 +159,7 @@ void dequantize_to(const BlockDequantizeArgs& a) {
       const std::size_t n = a.cols - c < a.block_cols ? a.cols - c : a.block_cols;
       const std::uint8_t* codes = row + (packed ? c / 2 : c);
       const float scale = a.scale[b];
-      const float magnitude = scale < 0 ? -scale : scale;
-      if (!(magnitude >= safe.smallest && magnitude <= safe.largest)) {
+      if (!keeps_all_codes(a.code_format, scale, To)) {
         generic::block_dequantize({a.code_format, codes, a.codes_stride, 1, n, n, &scale, a.dst_format,
                                    dst + c * kSize, a.dst_stride, a.saturate, a.counts, nullptr, false});
       } else if (packed) {

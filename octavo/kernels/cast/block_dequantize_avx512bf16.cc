@@ -54,12 +54,23 @@ struct Rounded {
   __mmask16 underflow;
 };
 
+// What a block's products are made with.
+struct BlockScale {
+  __m512 scale;
+  bool saturate;
+  bool keeps_all_codes;  // no finite code over- or underflows
+};
+
+template <Format To>
+BlockScale block_scale(const BlockDequantizeArgs& a, float scale) {
+  return {_mm512_set1_ps(scale), a.saturate, keeps_all_codes(a.code_format, scale, To)};
+}
+
 // values * scale, rounded to To. `codes` tells which lanes count.
 template <Format To>
-Rounded multiply_and_round(__m512 values, __m512 scale, bool saturate, __mmask16 codes) {
-  constexpr int kNotFinite = 0x99;  // vfpclassps: NaN of both kinds, both infinities
+Rounded multiply_and_round(__m512 values, const BlockScale& s, __mmask16 codes) {
   using B = Bits<To>;
-  const __m512 product = _mm512_mul_ps(values, scale);
+  const __m512 product = _mm512_mul_ps(values, s.scale);
   __m512i bits;
   if constexpr (To == Format::f32) {
     bits = _mm512_castps_si512(product);
@@ -70,15 +81,17 @@ Rounded multiply_and_round(__m512 values, __m512 scale, bool saturate, __mmask16
   }
   const __mmask16 is_nan = _mm512_cmp_ps_mask(product, product, _CMP_UNORD_Q);
   const __m512i sign =
-      signs_of<To>(_mm512_xor_si512(_mm512_castps_si512(values), _mm512_castps_si512(scale)));
+      signs_of<To>(_mm512_xor_si512(_mm512_castps_si512(values), _mm512_castps_si512(s.scale)));
   bits = _mm512_mask_or_epi32(bits, is_nan, sign, _mm512_set1_epi32(B::kNan));
+  if (s.keeps_all_codes) return {bits, 0, 0};
 
+  constexpr int kNotFinite = 0x99;  // vfpclassps: NaN of both kinds, both infinities
   const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(B::kMagnitude));
   const __mmask16 infinite = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(B::kInfinity));
   const __mmask16 not_finite = static_cast<__mmask16>(_mm512_fpclass_ps_mask(values, kNotFinite) |
-                                                      _mm512_fpclass_ps_mask(scale, kNotFinite));
+                                                      _mm512_fpclass_ps_mask(s.scale, kNotFinite));
   const auto overflow = static_cast<__mmask16>(codes & infinite & ~not_finite);
-  if (saturate) {
+  if (s.saturate) {
     bits = _mm512_mask_or_epi32(bits, overflow, sign, _mm512_set1_epi32(B::kInfinity - 1));
   }
   const __mmask16 zero_value = _mm512_cmpeq_epi32_mask(
@@ -104,7 +117,8 @@ template <Format To>
 void multiply_run(const BlockDequantizeArgs& a, const std::uint8_t* codes, std::size_t n, float scale, void* dst) {
   const DecodeTable& table = decode_table(a.code_format);
   const bool fnuz = is_fnuz(a.code_format);
-  const __m512 scales = _mm512_set1_ps(scale);
+  const BlockScale block = block_scale<To>(a, scale);
+  std::uint64_t overflow = 0, underflow = 0, nan = 0;
   for (std::size_t i = 0; i < n; i += 16) {
     const __mmask16 lanes = first_lanes16(n - i);
     const __m512i code = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(lanes, codes + i));
@@ -116,12 +130,15 @@ void multiply_run(const BlockDequantizeArgs& a, const std::uint8_t* codes, std::
       values = _mm512_castsi512_ps(_mm512_mask_mov_epi32(_mm512_castps_si512(values), is_nan,
                                                          _mm512_set1_epi32(static_cast<int>(0xFFC00000))));
     }
-    const Rounded rounded = multiply_and_round<To>(values, scales, a.saturate, lanes);
+    const Rounded rounded = multiply_and_round<To>(values, block, lanes);
     store_lanes<To>(dst, i, lanes, rounded.bits);
-    a.counts->overflow += count(rounded.overflow);
-    a.counts->underflow += count(rounded.underflow);
-    a.counts->nan += count(_mm512_mask_cmp_ps_mask(lanes, values, values, _CMP_UNORD_Q));
+    overflow += count(rounded.overflow);
+    underflow += count(rounded.underflow);
+    nan += count(_mm512_mask_cmp_ps_mask(lanes, values, values, _CMP_UNORD_Q));
   }
+  a.counts->overflow += overflow;
+  a.counts->underflow += underflow;
+  a.counts->nan += nan;
 }
 
 // ---- a table of products per block ------------------------------------------------------------------------------
@@ -141,12 +158,11 @@ alignas(64) constexpr std::uint8_t kEvenBytes[64] = {
     88, 90, 92, 94, 96, 98, 100, 102, 104, 106, 108, 110, 112, 114, 116, 118, 120, 122, 124, 126};
 
 template <Format To>
-ProductTable product_table(const DecodeTable& codes, float scale, bool saturate) {
+ProductTable product_table(const DecodeTable& codes, const BlockScale& scale) {
   alignas(64) std::uint16_t products[128];
   std::uint64_t overflows = 0, underflows = 0;
-  const __m512 scales = _mm512_set1_ps(scale);
   for (int i = 0; i < 128; i += 16) {
-    const Rounded rounded = multiply_and_round<To>(_mm512_loadu_ps(codes.value + i), scales, saturate, 0xFFFF);
+    const Rounded rounded = multiply_and_round<To>(_mm512_loadu_ps(codes.value + i), scale, 0xFFFF);
     _mm256_store_si256(reinterpret_cast<__m256i*>(products + i), _mm512_cvtepi32_epi16(rounded.bits));
     overflows += count(rounded.overflow);
     underflows += count(rounded.underflow);
@@ -160,7 +176,7 @@ ProductTable product_table(const DecodeTable& codes, float scale, bool saturate)
     table.low[half] = _mm512_permutex2var_epi8(first, even, second);
     table.high[half] = _mm512_permutex2var_epi8(first, odd, second);
   }
-  const bool negative_scale = _mm512_movepi32_mask(_mm512_castps_si512(scales)) != 0;
+  const bool negative_scale = _mm512_movepi32_mask(_mm512_castps_si512(scale.scale)) != 0;
   const int nan = Bits<To>::kNan | (negative_scale ? 0 : 0x8000);  // the code counts as negative
   table.nan_low = static_cast<std::uint8_t>(nan & 0xFF);
   table.nan_high = static_cast<std::uint8_t>(nan >> 8);
@@ -248,7 +264,8 @@ void dequantize_by_tables(const BlockDequantizeArgs& a) {
   for (std::size_t first = 0; first < a.cols; first += group_cols) {
     const std::size_t cols = a.cols - first < group_cols ? a.cols - first : group_cols;
     for (std::size_t c = 0, b = 0; c < cols; c += a.block_cols, ++b) {
-      tables[b] = product_table<To>(decode_table(a.code_format), a.scale[first / a.block_cols + b], a.saturate);
+      const BlockScale scale = block_scale<To>(a, a.scale[first / a.block_cols + b]);
+      tables[b] = product_table<To>(decode_table(a.code_format), scale);
     }
     for (std::size_t r = 0; r < a.rows; ++r) {
       const std::uint8_t* codes = a.codes + r * a.codes_stride + first;
@@ -340,7 +357,7 @@ void dequantize_e2m1fn(const BlockDequantizeArgs& a) {
     }
     for (std::size_t c = 0, b = 0; c < a.cols; c += a.block_cols, ++b) {
       const std::size_t n = a.cols - c < a.block_cols ? a.cols - c : a.block_cols;
-      const Rounded products = multiply_and_round<To>(values, _mm512_set1_ps(a.scale[b]), a.saturate, 0xFFFF);
+      const Rounded products = multiply_and_round<To>(values, block_scale<To>(a, a.scale[b]), 0xFFFF);
       e2m1fn_run<To>(a, products, row + c / 2, n, dst + c * kSize);
       if ((products.overflow | products.underflow) != 0) count_e2m1fn(products, row + c / 2, n, *a.counts);
     }

@@ -11,12 +11,16 @@ namespace {
 constexpr Format kSources[] = {Format::f32, Format::bf16, Format::f16};
 
 class BlockAmax : public CastKernelsTest {};
+class BlockAmaxEquality : public CastKernelsTest {};
 class BlockQuantize : public CastKernelsTest {};
+class BlockQuantizeEquality : public CastKernelsTest {};
 OCTAVO_FOR_EACH_ISA(BlockAmax);
+OCTAVO_FOR_EACH_OTHER_ISA(BlockAmaxEquality);
 OCTAVO_FOR_EACH_ISA(BlockQuantize);
+OCTAVO_FOR_EACH_OTHER_ISA(BlockQuantizeEquality);
 
-TEST_P(BlockAmax, EqualsTheReferenceOnAnyShape) {
-  EXPECT_TRUE(rc::check([this] {
+TEST_P(BlockAmaxEquality, OnAnyShape) {
+  EXPECT_TRUE(check_often([this] {
     const Extent e = any_extent();
     const Format format = *rc::gen::elementOf(std::vector<Format>(std::begin(kSources), std::end(kSources)));
     std::mt19937 random(*rc::gen::arbitrary<std::uint32_t>());
@@ -51,8 +55,8 @@ struct Quantized {
   GuardedBytes codes;
 };
 
-TEST_P(BlockQuantize, EqualsTheReferenceOnAnyShape) {
-  EXPECT_TRUE(rc::check([this] {
+TEST_P(BlockQuantizeEquality, OnAnyShape) {
+  EXPECT_TRUE(check_often([this] {
     const Extent e = any_extent();
     const Format format = *rc::gen::elementOf(std::vector<Format>(std::begin(kSources), std::end(kSources)));
     const ScaleOp op = *rc::gen::element(ScaleOp::multiply, ScaleOp::divide);
@@ -93,7 +97,7 @@ std::vector<float> factors() {
 }
 
 // All 65,536 inputs with one factor, as a matrix of 512 x 128 with one row of blocks: the hot path.
-TEST_P(BlockQuantize, EqualsTheReferenceOnAll16BitInputs) {
+TEST_P(BlockQuantizeEquality, OnAll16BitInputs) {
   alignas(64) static std::uint16_t src[65536];
   alignas(64) static std::uint8_t got[65536], expected[65536];
   for (std::uint32_t i = 0; i < 65536; ++i) src[i] = static_cast<std::uint16_t>(i * 40503u);  // mixed: odd multiplier
@@ -116,7 +120,7 @@ TEST_P(BlockQuantize, EqualsTheReferenceOnAll16BitInputs) {
 }
 
 // Quotients near the boundaries between codes, where a division that is off by one last place shows.
-TEST_P(BlockQuantize, QuotientsAtRoundingBoundaries) {
+TEST_P(BlockQuantizeEquality, QuotientsAtRoundingBoundaries) {
   std::mt19937 random(7);
   std::uniform_real_distribution<float> exponent(-30.0f, 30.0f);
   std::vector<float> src;

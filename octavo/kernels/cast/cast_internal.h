@@ -28,4 +28,8 @@ extern const DecodeTable kDecodeTable_e4m3fn, kDecodeTable_e5m2, kDecodeTable_e4
 
 extern const float kE2m1fnValues[16];
 
+// Whether every finite code but zero, times scale, is finite and not zero in dst_format: then a product needs no look at
+// its range, and the only special results are those of special codes.
+bool keeps_all_codes(Format code_format, float scale, Format dst_format);
+
 }  // namespace octavo::kernels

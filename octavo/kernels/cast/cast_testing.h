@@ -32,6 +32,9 @@ class CastKernelsTest : public ::testing::TestWithParam<Isa> {
 
 inline std::string isa_of(const ::testing::TestParamInfo<Isa>& info) { return isa_name(info.param); }
 
+// For suites that compare with the reference, which is `generic`.
+#define OCTAVO_FOR_EACH_OTHER_ISA(suite) \
+  INSTANTIATE_TEST_SUITE_P(Isas, suite, ::testing::Values(Isa::avx2, Isa::avx512bf16), isa_of)
 #define OCTAVO_FOR_EACH_ISA(suite)                                                                        \
   INSTANTIATE_TEST_SUITE_P(Isas, suite, ::testing::Values(Isa::generic, Isa::avx2, Isa::avx512bf16), isa_of)
 
@@ -69,6 +72,14 @@ class GuardedBytes {
 };
 
 inline std::size_t bytes_of(Format format) { return bits_per_element(format) <= 8 ? 1 : bits_per_element(format) / 8; }
+
+// rc::check with 20 cases in each of its runs; the seed is printed.
+template <class Property>
+bool check_often(const Property& property) {
+  return rc::check([&] {
+    for (int i = 0; i < 20; ++i) property();
+  });
+}
 
 // rows x cols inside rows of `stride` elements; the last row ends with its last element.
 struct Extent {
