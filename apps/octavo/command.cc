@@ -10,14 +10,28 @@
 namespace octavo::app {
 
 int report_error(const Error& error) {
-  fmt::print(stderr, "octavo: {}\n", error.message);
+  fmt::print(stderr, "octavo: {}\n", printable(error.message));
   return error.code == ErrorCode::bad_value ? kBadUsage : kFailed;
 }
 
-void print_warning(const std::string& message) { fmt::print(stderr, "octavo: warning: {}\n", message); }
+void print_warning(const std::string& message) {
+  fmt::print(stderr, "octavo: warning: {}\n", printable(message));
+}
 
 void print_json(const OrderedJson& json) {
   fmt::print("{}\n", json.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
+}
+
+std::string printable(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      result += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result;
 }
 
 std::string human_bytes(double bytes) {
@@ -45,28 +59,34 @@ Result<BlockSize> parse_block_size(const std::string& text) {
     const auto [rest, cols_error] = std::from_chars(comma + 1, end, block.cols);
     if (cols_error == std::errc() && rest == end && block.rows > 0 && block.cols > 0) return block;
   }
-  return fail(ErrorCode::bad_value, fmt::format("--weight-block-size {}: rows and columns are expected, as in 128,128", text));
+  return fail(
+      ErrorCode::bad_value,
+      fmt::format("--weight-block-size {}: rows and columns are expected, as in 128,128", text));
 }
 
 Result<std::uint64_t> parse_bytes(const std::string& text) {
-  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 9> kUnits = {{{"", 1},
-                                                                                 {"B", 1},
-                                                                                 {"KB", 1'000},
-                                                                                 {"MB", 1'000'000},
-                                                                                 {"GB", 1'000'000'000},
-                                                                                 {"TB", 1'000'000'000'000},
-                                                                                 {"KiB", 1 << 10},
-                                                                                 {"MiB", 1 << 20},
-                                                                                 {"GiB", 1 << 30}}};
+  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 9> kUnits = {
+      {{"", 1},
+       {"B", 1},
+       {"KB", 1'000},
+       {"MB", 1'000'000},
+       {"GB", 1'000'000'000},
+       {"TB", 1'000'000'000'000},
+       {"KiB", 1 << 10},
+       {"MiB", 1 << 20},
+       {"GiB", 1 << 30}}};
   std::uint64_t number = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
   const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
   for (const auto& [name, factor] : kUnits) {
     std::uint64_t bytes = 0;
-    if (error == std::errc() && unit == name && number > 0 && !__builtin_mul_overflow(number, factor, &bytes)) return bytes;
+    if (error == std::errc() && unit == name && number > 0 &&
+        !__builtin_mul_overflow(number, factor, &bytes))
+      return bytes;
   }
-  return fail(ErrorCode::bad_value, fmt::format("--max-shard-size {}: a size is expected, as in 5GB or 500MB", text));
+  return fail(ErrorCode::bad_value,
+              fmt::format("--max-shard-size {}: a size is expected, as in 5GB or 500MB", text));
 }
 
 }  // namespace octavo::app

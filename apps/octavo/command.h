@@ -22,10 +22,13 @@ void add_info(CLI::App& app, int& status);
 // "octavo: MESSAGE" on stderr; the exit status that belongs to the error.
 int report_error(const Error& error);
 
-void print_warning(const std::string& message);   // stderr
-void print_json(const OrderedJson& json);         // stdout, indented
+void print_warning(const std::string& message);  // stderr
+void print_json(const OrderedJson& json);        // stdout, indented
 
-std::string human_bytes(double bytes);      // "269.1 MB": powers of 1000, as disks and links are sold
+// Text from a file, safe for a terminal: control characters become \xNN.
+std::string printable(std::string_view text);
+
+std::string human_bytes(double bytes);  // "269.1 MB": powers of 1000, as disks and links are sold
 std::string human_seconds(double seconds);  // "0.21 s", "3:05"
 
 // "128,128". bad_value otherwise.

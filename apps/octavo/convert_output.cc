@@ -16,10 +16,14 @@ constexpr std::size_t kSkippedShown = 12;
 
 std::string_view action_word(Action action) {
   switch (action) {
-    case Action::keep: return "keep";
-    case Action::quantize: return "quantize";
-    case Action::dequantize: return "dequantize";
-    case Action::drop: return "drop";
+    case Action::keep:
+      return "keep";
+    case Action::quantize:
+      return "quantize";
+    case Action::dequantize:
+      return "dequantize";
+    case Action::drop:
+      return "drop";
   }
   return "";
 }
@@ -30,9 +34,12 @@ std::string reasons(const std::vector<std::pair<std::string, std::string>>& skip
   for (const auto& [name, reason] : skipped) ++counts[reason];
   std::vector<std::pair<std::size_t, std::string>> order;
   for (const auto& [reason, count] : counts) order.emplace_back(count, reason);
-  std::ranges::sort(order, [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+  std::ranges::sort(order, [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
   std::string text;
-  for (const auto& [count, reason] : order) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", reason, count);
+  for (const auto& [count, reason] : order)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", reason, count);
   return text;
 }
 
@@ -43,7 +50,8 @@ OrderedJson report_json(const ConversionReport& report) {
   json["kept"] = report.kept;
   json["dropped"] = report.dropped;
   json["skipped"] = OrderedJson::array();
-  for (const auto& [name, reason] : report.skipped) json["skipped"].push_back({{"name", name}, {"reason", reason}});
+  for (const auto& [name, reason] : report.skipped)
+    json["skipped"].push_back({{"name", name}, {"reason", reason}});
   json["bytes_in"] = report.bytes_in;
   json["bytes_out"] = report.bytes_out;
   json["seconds"] = report.seconds;
@@ -52,8 +60,10 @@ OrderedJson report_json(const ConversionReport& report) {
   json["non_finite"] = report.non_finite;
   json["counts"] = OrderedJson::array();
   for (const TensorCounts& entry : report.counts) {
-    json["counts"].push_back({{"name", entry.name}, {"overflow", entry.counts.overflow},
-                              {"underflow", entry.counts.underflow}, {"nan", entry.counts.nan}});
+    json["counts"].push_back({{"name", entry.name},
+                              {"overflow", entry.counts.overflow},
+                              {"underflow", entry.counts.underflow},
+                              {"nan", entry.counts.nan}});
   }
   if (report.error) {
     json["error"] = {{"max_abs", report.error->max_abs}, {"rms", report.error->rms()}};
@@ -77,8 +87,10 @@ void print_counts(const ConversionReport& report) {
   }
   const auto line = [&](std::uint64_t count, std::string_view what, auto member) {
     if (count == 0) return;
-    const auto worst = std::ranges::max_element(report.counts, {}, [&](const TensorCounts& t) { return t.counts.*member; });
-    fmt::print("{:<12}{} elements (most in {}: {})\n", what, count, worst->name, worst->counts.*member);
+    const auto worst = std::ranges::max_element(
+        report.counts, {}, [&](const TensorCounts& t) { return t.counts.*member; });
+    fmt::print("{:<12}{} elements (most in {}: {})\n", what, count, printable(worst->name),
+               worst->counts.*member);
   };
   line(sum.overflow, "clamped", &kernels::DequantizeCounts::overflow);
   line(sum.underflow, "to zero", &kernels::DequantizeCounts::underflow);
@@ -103,8 +115,11 @@ void print_plan(const Checkpoint& checkpoint, const ConversionPlan& plan, bool j
     document["tensors"] = OrderedJson::array();
     for (const PlannedTensor& planned : plan.tensors) {
       const TensorInfo& info = checkpoint.tensors[planned.source].info;
-      document["tensors"].push_back({{"name", info.name}, {"dtype", dtype_name(info.dtype)}, {"shape", info.shape},
-                                     {"action", action_word(planned.action)}, {"reason", planned.reason},
+      document["tensors"].push_back({{"name", info.name},
+                                     {"dtype", dtype_name(info.dtype)},
+                                     {"shape", info.shape},
+                                     {"action", action_word(planned.action)},
+                                     {"reason", planned.reason},
                                      {"skipped", planned.skipped}});
     }
     document["modules_to_not_convert"] = plan.not_converted;
@@ -116,18 +131,20 @@ void print_plan(const Checkpoint& checkpoint, const ConversionPlan& plan, bool j
   std::size_t shape_width = 5;
   for (const PlannedTensor& planned : plan.tensors) {
     const TensorInfo& info = checkpoint.tensors[planned.source].info;
-    name_width = std::max(name_width, info.name.size());
+    name_width = std::max(name_width, printable(info.name).size());
     shape_width = std::max(shape_width, to_string(info.shape).size());
   }
-  fmt::print("{:<{}}  {:<8}  {:<{}}  {:<10}  why\n", "tensor", name_width, "dtype", "shape", shape_width, "action");
+  fmt::print("{:<{}}  {:<8}  {:<{}}  {:<10}  why\n", "tensor", name_width, "dtype", "shape",
+             shape_width, "action");
   std::map<Action, std::size_t> counts;
   std::size_t skipped = 0;
   for (const PlannedTensor& planned : plan.tensors) {
     const TensorInfo& info = checkpoint.tensors[planned.source].info;
     ++counts[planned.action];
     skipped += planned.skipped ? 1 : 0;
-    fmt::print("{:<{}}  {:<8}  {:<{}}  {:<10}  {}\n", info.name, name_width, dtype_name(info.dtype), to_string(info.shape),
-               shape_width, action_word(planned.action), planned.reason);
+    fmt::print("{:<{}}  {:<8}  {:<{}}  {:<10}  {}\n", printable(info.name), name_width,
+               dtype_name(info.dtype), to_string(info.shape), shape_width,
+               action_word(planned.action), planned.reason);
   }
   fmt::print("\n{} tensors:", plan.tensors.size());
   const char* separator = " ";
@@ -150,23 +167,30 @@ void print_report(const ConversionReport& report, const ConvertArguments& argume
   if (report.quantized > 0) fmt::print("{:<12}{} weights\n", "quantized", report.quantized);
   if (report.dequantized > 0) fmt::print("{:<12}{} weights\n", "dequantized", report.dequantized);
   fmt::print("{:<12}{} tensors{}\n", "kept", report.kept,
-             report.skipped.empty() ? "" : fmt::format(", {} of them matrices: {}", report.skipped.size(), reasons(report.skipped)));
+             report.skipped.empty() ? ""
+                                    : fmt::format(", {} of them matrices: {}",
+                                                  report.skipped.size(), reasons(report.skipped)));
   if (report.dropped > 0) fmt::print("{:<12}{} scales\n", "dropped", report.dropped);
   for (std::size_t i = 0; i < std::min(kSkippedShown, report.skipped.size()); ++i) {
-    fmt::print("{:<12}  {} ({})\n", "", report.skipped[i].first, report.skipped[i].second);
+    fmt::print("{:<12}  {} ({})\n", "", printable(report.skipped[i].first),
+               report.skipped[i].second);
   }
-  if (report.skipped.size() > kSkippedShown) fmt::print("{:<12}  and {} more (--plan lists all)\n", "", report.skipped.size() - kSkippedShown);
+  if (report.skipped.size() > kSkippedShown)
+    fmt::print("{:<12}  and {} more (--plan lists all)\n", "",
+               report.skipped.size() - kSkippedShown);
   fmt::print("{:<12}{} -> {} ({:.1f} %)\n", "size", bytes(report.bytes_in), bytes(report.bytes_out),
-             100.0 * static_cast<double>(report.bytes_out) / static_cast<double>(std::max<std::uint64_t>(1, report.bytes_in)));
+             100.0 * static_cast<double>(report.bytes_out) /
+                 static_cast<double>(std::max<std::uint64_t>(1, report.bytes_in)));
   fmt::print("{:<12}{} ({}/s read, {} {})\n", "time", human_seconds(report.seconds),
-             human_bytes(static_cast<double>(report.bytes_in) / std::max(1e-9, report.seconds)), report.threads,
-             report.threads == 1 ? "thread" : "threads");
+             human_bytes(static_cast<double>(report.bytes_in) / std::max(1e-9, report.seconds)),
+             report.threads, report.threads == 1 ? "thread" : "threads");
   fmt::print("{:<12}{}\n", "memory", bytes(report.peak_bytes));
   if (report.error) {
-    fmt::print("{:<12}max {:.3g}, rms {:.3g}, {:.1f} dB SNR\n", "error", report.error->max_abs, report.error->rms(),
-               report.error->snr_db());
+    fmt::print("{:<12}max {:.3g}, rms {:.3g}, {:.1f} dB SNR\n", "error", report.error->max_abs,
+               report.error->rms(), report.error->snr_db());
   }
-  if (report.non_finite > 0) fmt::print("{:<12}{} elements, now NaN codes\n", "not finite", report.non_finite);
+  if (report.non_finite > 0)
+    fmt::print("{:<12}{} elements, now NaN codes\n", "not finite", report.non_finite);
   print_counts(report);
   fmt::print("{:<12}{}\n", "written to", arguments.destination);
 }

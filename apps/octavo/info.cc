@@ -42,18 +42,28 @@ Result<void> run(bool as_json) {
   const ThreadLimit limit = allowed_threads();
   utsname system{};
   ::uname(&system);
-  const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::string built;
   for (int i = 0; i < kIsaCount; ++i) {
-    if (kernels::is_built(static_cast<Isa>(i))) built += fmt::format("{}{}", built.empty() ? "" : " ", isa_name(static_cast<Isa>(i)));
+    if (kernels::is_built(static_cast<Isa>(i)))
+      built += fmt::format("{}{}", built.empty() ? "" : " ", isa_name(static_cast<Isa>(i)));
   }
-  const std::string build = fmt::format("{} {}{}{}", "g++ " __VERSION__, OCTAVO_BUILD_TYPE, *OCTAVO_SANITIZERS ? ", sanitizers " : "",
-                                        OCTAVO_SANITIZERS);
+  const std::string build =
+      fmt::format("{} {}{}{}", "g++ " __VERSION__, OCTAVO_BUILD_TYPE,
+                  *OCTAVO_SANITIZERS ? ", sanitizers " : "", OCTAVO_SANITIZERS);
   if (as_json) {
-    print_json({{"version", OCTAVO_VERSION}, {"build", build}, {"system", fmt::format("{} {}", system.sysname, system.release)},
-                {"processor", features.model}, {"features", feature_words(features)}, {"memory_bytes", memory},
-                {"threads", limit.threads}, {"threads_why", limit.why}, {"kernels", isa_name(isa)},
-                {"kernels_why", kernel_reason(isa)}, {"kernels_built", built}});
+    print_json({{"version", OCTAVO_VERSION},
+                {"build", build},
+                {"system", fmt::format("{} {}", system.sysname, system.release)},
+                {"processor", features.model},
+                {"features", feature_words(features)},
+                {"memory_bytes", memory},
+                {"threads", limit.threads},
+                {"threads_why", limit.why},
+                {"kernels", isa_name(isa)},
+                {"kernels_why", kernel_reason(isa)},
+                {"kernels_built", built}});
     return {};
   }
   fmt::print("octavo     {}\n", OCTAVO_VERSION);
@@ -71,8 +81,10 @@ Result<void> run(bool as_json) {
 
 void add_info(CLI::App& app, int& status) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("info", "Machine, kernels, build: what to paste into a bug report");
-  command->footer("\nOCTAVO_CPU=generic|avx2|avx512bf16 forces a level of kernels.\n\nExample:\n  octavo info");
+  CLI::App* command =
+      app.add_subcommand("info", "Machine, kernels, build: what to paste into a bug report");
+  command->footer(
+      "\nOCTAVO_CPU=generic|avx2|avx512bf16 forces a level of kernels.\n\nExample:\n  octavo info");
   command->add_flag("--json", *json, "Print as JSON");
   command->callback([json, &status] {
     const Result<void> result = run(*json);

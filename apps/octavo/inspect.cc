@@ -26,6 +26,8 @@ Examples:
   octavo inspect Qwen3-0.6B-FP8
   octavo inspect DeepSeek-V3 --json | jq .summary)";
 
+constexpr char kNumber = '\x01';  // where a number stood; printable names hold no such character
+
 // A row of the listing: tensors that differ in numbers of their names alone.
 struct Row {
   std::string name;  // numbers that vary are {first..last}
@@ -64,16 +66,18 @@ bool natural_less(std::string_view a, std::string_view b) {
   return a.size() - i < b.size() - j;
 }
 
-// "model.layers.11.mlp.experts.3.w1.weight" -> "model.layers.{}.mlp.experts.{}.w1.weight" and 11, 3.
+// "model.layers.11.mlp.experts.3.w1.weight" -> "model.layers.{}.mlp.experts.{}.w1.weight" and
+// 11, 3.
 std::string generalize(std::string_view name, std::vector<std::uint64_t>& numbers) {
   std::string pattern;
   for (std::size_t at = 0; at < name.size();) {
     const std::size_t dot = std::min(name.find('.', at), name.size());
     const std::string_view segment = name.substr(at, dot - at);
-    const bool number = !segment.empty() && segment.size() < 10 && std::ranges::all_of(segment, [](char c) { return c >= '0' && c <= '9'; });
+    const bool number = !segment.empty() && segment.size() < 10 &&
+                        std::ranges::all_of(segment, [](char c) { return c >= '0' && c <= '9'; });
     if (number) {
       numbers.push_back(std::stoull(std::string(segment)));
-      pattern += "\x01";
+      pattern += kNumber;
     } else {
       pattern += segment;
     }
@@ -85,7 +89,8 @@ std::string generalize(std::string_view name, std::vector<std::uint64_t>& number
 
 std::string format_of(const Checkpoint& checkpoint, const Pairing& pairing, std::size_t i) {
   const std::string_view dtype = dtype_name(checkpoint.tensors[i].info.dtype);
-  const bool packed = pairing.roles[i] == Pairing::Role::weight && pairing.weights[pairing.weight_of[i]].format == Format::e2m1fn &&
+  const bool packed = pairing.roles[i] == Pairing::Role::weight &&
+                      pairing.weights[pairing.weight_of[i]].format == Format::e2m1fn &&
                       checkpoint.tensors[i].info.dtype != DType::f4;
   return packed ? fmt::format("{} (FP4x2)", dtype) : std::string(dtype);
 }
@@ -101,7 +106,8 @@ std::string scale_words(const Checkpoint& checkpoint, const Pairing& pairing, st
   const QuantizedWeight& weight = pairing.weights[pairing.weight_of[i]];
   if (!weight.scale) return "none";
   const TensorInfo& scale = checkpoint.tensors[*weight.scale].info;
-  return fmt::format("{} {}, blocks of {}", dtype_name(scale.dtype), to_string(scale.shape), to_string(weight.layout.block));
+  return fmt::format("{} {}, blocks of {}", dtype_name(scale.dtype), to_string(scale.shape),
+                     to_string(weight.layout.block));
 }
 
 std::vector<Row> rows_of(const Checkpoint& checkpoint, const Pairing& pairing, bool all) {
@@ -114,16 +120,25 @@ std::vector<Row> rows_of(const Checkpoint& checkpoint, const Pairing& pairing, b
   std::map<std::string, std::size_t> by_key;
   std::vector<std::size_t> order(checkpoint.tensors.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::sort(order, natural_less, [&](std::size_t i) { return std::string_view(checkpoint.tensors[i].info.name); });
+  std::ranges::sort(order, natural_less, [&](std::size_t i) {
+    return std::string_view(checkpoint.tensors[i].info.name);
+  });
   for (const std::size_t i : order) {
     // A scale is shown beside its weight.
     if (!all && pairing.roles[i] == Pairing::Role::scale) continue;
     const TensorInfo& info = checkpoint.tensors[i].info;
-    Row row{info.name, format_of(checkpoint, pairing, i), to_string(info.shape), scale_words(checkpoint, pairing, i),
-            std::string(role_of(checkpoint, pairing, i)), 1, info.bytes};
+    Row row{info.name,
+            format_of(checkpoint, pairing, i),
+            to_string(info.shape),
+            scale_words(checkpoint, pairing, i),
+            std::string(role_of(checkpoint, pairing, i)),
+            1,
+            info.bytes};
     std::vector<std::uint64_t> numbers;
-    const std::string pattern = generalize(info.name, numbers);
-    const std::string key = all ? info.name : fmt::format("{}\n{}\n{}\n{}", pattern, row.format, row.shape, row.scale);
+    const std::string pattern = generalize(printable(info.name), numbers);
+    row.name = printable(row.name);
+    const std::string key =
+        all ? info.name : fmt::format("{}\n{}\n{}\n{}", pattern, row.format, row.shape, row.scale);
     const auto [found, added] = by_key.emplace(key, groups.size());
     if (added) {
       if (!all) row.name = pattern;
@@ -141,9 +156,10 @@ std::vector<Row> rows_of(const Checkpoint& checkpoint, const Pairing& pairing, b
   std::vector<Row> rows;
   for (Group& group : groups) {
     for (std::size_t n = 0; n < group.least.size() && !all; ++n) {
-      const std::string range = group.least[n] == group.most[n] ? fmt::format("{}", group.least[n])
-                                                                : fmt::format("{{{}..{}}}", group.least[n], group.most[n]);
-      group.row.name.replace(group.row.name.find('\x01'), 1, range);
+      const std::string range = group.least[n] == group.most[n]
+                                    ? fmt::format("{}", group.least[n])
+                                    : fmt::format("{{{}..{}}}", group.least[n], group.most[n]);
+      group.row.name.replace(group.row.name.find(kNumber), 1, range);
     }
     rows.push_back(std::move(group.row));
   }
@@ -161,11 +177,12 @@ void print_rows(const std::vector<Row>& rows) {
     shape = std::max(shape, row.shape.size());
     scale = std::max(scale, row.scale.size());
   }
-  fmt::print("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>9}  {:<{}}  role\n", "tensor", name, "count", "dtype", format, "shape", shape,
-             "size", "scale", scale);
+  fmt::print("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>9}  {:<{}}  role\n", "tensor", name, "count",
+             "dtype", format, "shape", shape, "size", "scale", scale);
   for (const Row& row : rows) {
-    fmt::print("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>9}  {:<{}}  {}\n", row.name, name, row.count, row.format, format, row.shape,
-               shape, human_bytes(static_cast<double>(row.bytes)), row.scale, scale, row.role);
+    fmt::print("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>9}  {:<{}}  {}\n", row.name, name, row.count,
+               row.format, format, row.shape, shape, human_bytes(static_cast<double>(row.bytes)),
+               row.scale, scale, row.role);
   }
 }
 
@@ -185,17 +202,21 @@ std::map<std::string, DTypeTotal> totals_of(const Checkpoint& checkpoint, const 
 }
 
 std::size_t scale_count(const Pairing& pairing) {
-  return static_cast<std::size_t>(std::ranges::count(pairing.roles, Pairing::Role::scale)) + pairing.unpaired_scales;
+  return static_cast<std::size_t>(std::ranges::count(pairing.roles, Pairing::Role::scale)) +
+         pairing.unpaired_scales;
 }
 
 void print_summary(const Checkpoint& checkpoint, const Pairing& pairing) {
   fmt::print("\n{} tensors in {} {}, {}\n", checkpoint.tensors.size(), checkpoint.shards.size(),
-             checkpoint.shards.size() == 1 ? "file" : "files", human_bytes(static_cast<double>(checkpoint.tensor_bytes)));
+             checkpoint.shards.size() == 1 ? "file" : "files",
+             human_bytes(static_cast<double>(checkpoint.tensor_bytes)));
   for (const auto& [dtype, total] : totals_of(checkpoint, pairing)) {
-    fmt::print("  {:<12} {:>7} tensors  {:>9}\n", dtype, total.tensors, human_bytes(static_cast<double>(total.bytes)));
+    fmt::print("  {:<12} {:>7} tensors  {:>9}\n", dtype, total.tensors,
+               human_bytes(static_cast<double>(total.bytes)));
   }
-  fmt::print("{} quantized weights, {} scales, {} unpaired\n", pairing.weights.size() + pairing.unpaired_weights,
-             scale_count(pairing), pairing.unpaired_weights + pairing.unpaired_scales);
+  fmt::print("{} quantized weights, {} scales, {} unpaired\n",
+             pairing.weights.size() + pairing.unpaired_weights, scale_count(pairing),
+             pairing.unpaired_weights + pairing.unpaired_scales);
   const QuantConfig& config = checkpoint.quantization;
   if (!config.present) {
     fmt::print("config: no quantization_config\n");
@@ -203,7 +224,8 @@ void print_summary(const Checkpoint& checkpoint, const Pairing& pairing) {
     fmt::print("config: quant_method {}, weight_block_size {}{}", config.quant_method,
                config.weight_block_size ? to_string(*config.weight_block_size) : "none",
                config.scale_fmt.empty() ? "" : ", scale_fmt " + config.scale_fmt);
-    if (!config.skip_key.empty()) fmt::print(", {} entries in {}", config.skip.size(), config.skip_key);
+    if (!config.skip_key.empty())
+      fmt::print(", {} entries in {}", config.skip.size(), config.skip_key);
     fmt::print("\n");
   }
   for (const Error& problem : pairing.problems) print_warning(problem.message);
@@ -214,14 +236,20 @@ OrderedJson to_json(const Checkpoint& checkpoint, const Pairing& pairing) {
   json["tensors"] = OrderedJson::array();
   for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
     const CheckpointTensor& tensor = checkpoint.tensors[i];
-    OrderedJson entry = {{"name", tensor.info.name}, {"dtype", dtype_name(tensor.info.dtype)}, {"shape", tensor.info.shape},
-                         {"bytes", tensor.info.bytes}, {"file", checkpoint.shards[tensor.shard].file_name},
-                         {"role", role_of(checkpoint, pairing, i)}, {"scale", nullptr}};
+    OrderedJson entry = {{"name", tensor.info.name},
+                         {"dtype", dtype_name(tensor.info.dtype)},
+                         {"shape", tensor.info.shape},
+                         {"bytes", tensor.info.bytes},
+                         {"file", checkpoint.shards[tensor.shard].file_name},
+                         {"role", role_of(checkpoint, pairing, i)},
+                         {"scale", nullptr}};
     if (pairing.roles[i] == Pairing::Role::weight) {
       const QuantizedWeight& weight = pairing.weights[pairing.weight_of[i]];
       if (weight.scale) {
         const TensorInfo& scale = checkpoint.tensors[*weight.scale].info;
-        entry["scale"] = {{"name", scale.name}, {"dtype", dtype_name(scale.dtype)}, {"shape", scale.shape},
+        entry["scale"] = {{"name", scale.name},
+                          {"dtype", dtype_name(scale.dtype)},
+                          {"shape", scale.shape},
                           {"block", {weight.layout.block.rows, weight.layout.block.cols}}};
       }
     }
@@ -261,9 +289,11 @@ Result<void> run(const Arguments& arguments) {
 
 void add_inspect(CLI::App& app, int& status) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("inspect", "Tensors, formats, blocks, scales, what pairs with what, sizes");
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Tensors, formats, blocks, scales, what pairs with what, sizes");
   command->footer(kFooter);
-  command->add_option("PATH", arguments->path, "Model directory, or one .safetensors file")->required();
+  command->add_option("PATH", arguments->path, "Model directory, or one .safetensors file")
+      ->required();
   command->add_flag("--all", arguments->all, "One row for each tensor");
   command->add_flag("--json", arguments->json, "Print everything as JSON");
   command->callback([arguments, &status] {

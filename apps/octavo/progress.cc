@@ -59,7 +59,8 @@ void Progress::finish() {
 
 void Progress::run() {
   std::unique_lock lock(mutex_);
-  const auto interval = terminal_ ? std::chrono::milliseconds(kTerminalInterval) : std::chrono::milliseconds(kLineInterval);
+  const auto interval = terminal_ ? std::chrono::milliseconds(kTerminalInterval)
+                                  : std::chrono::milliseconds(kLineInterval);
   while (!wake_.wait_for(lock, interval, [this] { return stop_; })) draw();
 }
 
@@ -67,12 +68,14 @@ void Progress::draw() {
   const auto total = static_cast<double>(total_.load());
   const auto done = static_cast<double>(done_.load());
   if (total == 0) return;
-  const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const double elapsed =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   const double share = std::min(1.0, done / total);
   const double rate = done / elapsed;
   const std::string left = done > 0 ? human_seconds((total - done) / rate) : "?";
-  const std::string tail = fmt::format(" {}/{} [{}<{}, {}/s]", human_bytes(done), human_bytes(total), human_seconds(elapsed),
-                                       left, human_bytes(rate));
+  const std::string tail =
+      fmt::format(" {}/{} [{}<{}, {}/s]", human_bytes(done), human_bytes(total),
+                  human_seconds(elapsed), left, human_bytes(rate));
   const std::string head = fmt::format("{}: {:3.0f}%", label_, 100 * share);
   drawn_ = true;
   if (!terminal_) {
@@ -80,9 +83,11 @@ void Progress::draw() {
     return;
   }
   const std::size_t used = head.size() + tail.size() + 4;
-  const std::size_t width = terminal_width() > used ? std::min<std::size_t>(40, terminal_width() - used) : 0;
+  const std::size_t width =
+      terminal_width() > used ? std::min<std::size_t>(40, terminal_width() - used) : 0;
   const auto filled = static_cast<std::size_t>(share * static_cast<double>(width));
-  const std::string bar = width < 5 ? "" : fmt::format(" |{:#<{}}{: <{}}|", "", filled, "", width - filled);
+  const std::string bar =
+      width < 5 ? "" : fmt::format(" |{:#<{}}{: <{}}|", "", filled, "", width - filled);
   fmt::print(stderr, "\r{}{}{}\033[K", head, bar, tail);
   std::fflush(stderr);
 }

@@ -1,4 +1,5 @@
-// Progress of a long command on stderr: a bar on a terminal, a line every few seconds elsewhere, nothing when quiet.
+// Progress of a long command on stderr: a bar on a terminal, a line every few seconds elsewhere,
+// nothing when quiet.
 #pragma once
 
 #include <atomic>
@@ -19,8 +20,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void update(std::uint64_t done, std::uint64_t total);  // from any thread; only raises what is shown
-  void finish();                                         // removes the bar
+  void update(std::uint64_t done,
+              std::uint64_t total);  // from any thread; only raises what is shown
+  void finish();                     // removes the bar
 
  private:
   void run();

@@ -1,7 +1,7 @@
 #include "octavo/base/cpu_features.h"
 
-#include <cstring>
 #include <fmt/format.h>
+#include <cstring>
 #include <string_view>
 
 #if defined(__x86_64__)
@@ -27,7 +27,8 @@ Registers cpuid(unsigned leaf, unsigned subleaf = 0) {
 
 bool bit(unsigned word, int index) { return (word >> index & 1u) != 0; }
 
-// Which register files the operating system saves on a context switch (extended control register 0).
+// Which register files the operating system saves on a context switch (extended control register
+// 0).
 std::uint64_t saved_state() {
   unsigned low = 0, high = 0;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -90,7 +91,8 @@ const char* isa_name(Isa isa) {
     case Isa::avx512bf16:
       return "avx512bf16";
   }
-  throw ContractError(fmt::format("isa_name: given {}, expected a level of the ladder", static_cast<int>(isa)));
+  throw ContractError(
+      fmt::format("isa_name: given {}, expected a level of the ladder", static_cast<int>(isa)));
 }
 
 const CpuFeatures& cpu_features() {
@@ -105,8 +107,8 @@ bool supports(const CpuFeatures& f, Isa isa) {
     case Isa::avx2:
       return f.avx2 && f.fma && f.f16c && f.os_saves_ymm;
     case Isa::avx512bf16:
-      return supports(f, Isa::avx2) && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq && f.avx512vbmi &&
-             f.avx512bf16 && f.os_saves_zmm;
+      return supports(f, Isa::avx2) && f.avx512f && f.avx512bw && f.avx512vl && f.avx512dq &&
+             f.avx512vbmi && f.avx512bf16 && f.os_saves_zmm;
   }
   return false;
 }
@@ -125,8 +127,8 @@ Result<Isa> choose_isa(const CpuFeatures& features, const char* forced) {
     if (std::string_view(forced) != isa_name(isa)) continue;
     if (supports(features, isa)) return isa;
     return fail(ErrorCode::bad_value,
-                fmt::format("OCTAVO_CPU={}: this machine ({}) lacks it; the best it has is {}", forced,
-                            features.model, isa_name(best_isa(features))));
+                fmt::format("OCTAVO_CPU={}: this machine ({}) lacks it; the best it has is {}",
+                            forced, features.model, isa_name(best_isa(features))));
   }
   return fail(ErrorCode::bad_value,
               fmt::format("OCTAVO_CPU={}: unknown; use generic, avx2 or avx512bf16", forced));

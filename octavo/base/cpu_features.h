@@ -1,4 +1,5 @@
-// What this machine's processor offers, and the ladder of instruction-set levels that kernels are written for.
+// What this machine's processor offers, and the ladder of instruction-set levels that kernels are
+// written for.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@ namespace octavo {
 // Levels, lowest first. A level stands for a set of features that are used together:
 //   generic     what the compiler's baseline has
 //   avx2        AVX2, FMA, F16C, with the operating system saving ymm registers
-//   avx512bf16  AVX-512 F, BW, VL, DQ, VBMI and BF16, with the operating system saving zmm and mask registers
+//   avx512bf16  AVX-512 F, BW, VL, DQ, VBMI and BF16, with the operating system saving zmm and mask
+//   registers
 enum class Isa : std::uint8_t { generic, avx2, avx512bf16 };
 inline constexpr int kIsaCount = 3;
 
@@ -29,8 +31,9 @@ const CpuFeatures& cpu_features();  // of this machine, read once
 bool supports(const CpuFeatures& features, Isa isa);
 Isa best_isa(const CpuFeatures& features);
 
-// The level to use: `forced` (the value of OCTAVO_CPU, may be null or empty) if the machine has it, else the best.
-// bad_value: an unknown name, or a level that the machine lacks; never a silent fallback.
+// The level to use: `forced` (the value of OCTAVO_CPU, may be null or empty) if the machine has it,
+// else the best. bad_value: an unknown name, or a level that the machine lacks; never a silent
+// fallback.
 Result<Isa> choose_isa(const CpuFeatures& features, const char* forced);
 
 }  // namespace octavo

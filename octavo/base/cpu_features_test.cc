@@ -18,7 +18,8 @@ CpuFeatures haswell() {
 CpuFeatures sapphire_rapids() {
   CpuFeatures f = haswell();
   f.model = "a Sapphire Rapids";
-  f.avx512f = f.avx512bw = f.avx512vl = f.avx512dq = f.avx512vbmi = f.avx512bf16 = f.os_saves_zmm = true;
+  f.avx512f = f.avx512bw = f.avx512vl = f.avx512dq = f.avx512vbmi = f.avx512bf16 = f.os_saves_zmm =
+      true;
   return f;
 }
 
@@ -29,14 +30,15 @@ TEST(CpuFeatures, BestLevelOfMadeUpMachines) {
 }
 
 TEST(CpuFeatures, EveryFeatureOfALevelIsNeeded) {
-  for (const auto feature : {&CpuFeatures::avx2, &CpuFeatures::fma, &CpuFeatures::f16c, &CpuFeatures::os_saves_ymm}) {
+  for (const auto feature :
+       {&CpuFeatures::avx2, &CpuFeatures::fma, &CpuFeatures::f16c, &CpuFeatures::os_saves_ymm}) {
     CpuFeatures f = sapphire_rapids();
     f.*feature = false;
     EXPECT_EQ(best_isa(f), Isa::generic);
   }
   for (const auto feature : {&CpuFeatures::avx512f, &CpuFeatures::avx512bw, &CpuFeatures::avx512vl,
-                             &CpuFeatures::avx512dq, &CpuFeatures::avx512vbmi, &CpuFeatures::avx512bf16,
-                             &CpuFeatures::os_saves_zmm}) {
+                             &CpuFeatures::avx512dq, &CpuFeatures::avx512vbmi,
+                             &CpuFeatures::avx512bf16, &CpuFeatures::os_saves_zmm}) {
     CpuFeatures f = sapphire_rapids();
     f.*feature = false;
     EXPECT_EQ(best_isa(f), Isa::avx2);

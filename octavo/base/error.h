@@ -1,5 +1,6 @@
-// How things fail. Expected failures (files, JSON, checkpoints, user text) return Result<T>; broken contracts (a shape or
-// format that the caller got wrong) throw ContractError. The library never prints, aborts or exits.
+// How things fail. Expected failures (files, JSON, checkpoints, user text) return Result<T>; broken
+// contracts (a shape or format that the caller got wrong) throw ContractError. The library never
+// prints, aborts or exits.
 #pragma once
 
 #include <expected>
@@ -17,7 +18,8 @@ enum class ErrorCode {
   unsupported,  // valid, known, and not handled
 };
 
-// `message` is one line: it names the item (file, tensor, offset) and, where the cause is known, what to do next.
+// `message` is one line: it names the item (file, tensor, offset) and, where the cause is known,
+// what to do next.
 struct Error {
   ErrorCode code = ErrorCode::io;
   std::string message;
@@ -38,18 +40,19 @@ class ContractError : public std::logic_error {
 
 }  // namespace octavo
 
-// OCTAVO_TRY(x, expression): declares x from a Result, or returns its error from the enclosing function.
+// OCTAVO_TRY(x, expression): declares x from a Result, or returns its error from the enclosing
+// function.
 #define OCTAVO_TRY_CONCAT_(a, b) a##b
 #define OCTAVO_TRY_NAME_(a, b) OCTAVO_TRY_CONCAT_(a, b)
-#define OCTAVO_TRY(declaration, ...)                                      \
-  auto OCTAVO_TRY_NAME_(octavo_result_, __LINE__) = (__VA_ARGS__);        \
-  if (!OCTAVO_TRY_NAME_(octavo_result_, __LINE__))                        \
+#define OCTAVO_TRY(declaration, ...)                                                       \
+  auto OCTAVO_TRY_NAME_(octavo_result_, __LINE__) = (__VA_ARGS__);                         \
+  if (!OCTAVO_TRY_NAME_(octavo_result_, __LINE__))                                         \
     return std::unexpected(std::move(OCTAVO_TRY_NAME_(octavo_result_, __LINE__)).error()); \
   declaration = *std::move(OCTAVO_TRY_NAME_(octavo_result_, __LINE__))
 
 // The same for Result<void>.
-#define OCTAVO_CHECK(...)                                                          \
-  do {                                                                             \
-    if (auto octavo_status = (__VA_ARGS__); !octavo_status)                        \
-      return std::unexpected(std::move(octavo_status).error());                    \
+#define OCTAVO_CHECK(...)                                       \
+  do {                                                          \
+    if (auto octavo_status = (__VA_ARGS__); !octavo_status)     \
+      return std::unexpected(std::move(octavo_status).error()); \
   } while (false)

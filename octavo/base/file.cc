@@ -18,7 +18,8 @@ constexpr std::size_t kCopyBytes = 4 << 20;
 
 std::unexpected<Error> fail_errno(std::string_view doing, const std::filesystem::path& path) {
   const int number = errno;
-  std::string message = fmt::format("cannot {} {}: {}", doing, path.string(), std::strerror(number));
+  std::string message =
+      fmt::format("cannot {} {}: {}", doing, path.string(), std::strerror(number));
   if (number == ENOSPC) message += "; free some space or choose another output directory";
   return fail(ErrorCode::io, std::move(message));
 }
@@ -29,7 +30,9 @@ File::File(int descriptor, std::filesystem::path path, std::uint64_t size)
     : descriptor_(descriptor), path_(std::move(path)), size_(size) {}
 
 File::File(File&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)), size_(other.size_) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      size_(other.size_) {}
 
 File& File::operator=(File&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
@@ -49,7 +52,8 @@ Result<File> File::open(const std::filesystem::path& path) {
   File file(descriptor, path, 0);
   struct stat status{};
   if (::fstat(descriptor, &status) != 0) return fail_errno("look at", path);
-  if (!S_ISREG(status.st_mode)) return fail(ErrorCode::bad_file, fmt::format("{}: not a regular file", path.string()));
+  if (!S_ISREG(status.st_mode))
+    return fail(ErrorCode::bad_file, fmt::format("{}: not a regular file", path.string()));
   file.size_ = static_cast<std::uint64_t>(status.st_size);
   return file;
 }
@@ -65,12 +69,14 @@ Result<File> File::create(const std::filesystem::path& path) {
 Result<void> File::read_at(std::uint64_t offset, std::span<std::byte> to) const {
   std::size_t done = 0;
   while (done < to.size()) {
-    const ssize_t got = ::pread(descriptor_, to.data() + done, to.size() - done, static_cast<off_t>(offset + done));
+    const ssize_t got =
+        ::pread(descriptor_, to.data() + done, to.size() - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail_errno("read", path_);
     if (got == 0) {
-      return fail(ErrorCode::bad_file, fmt::format("{}: truncated: {} bytes were expected at offset {}, {} are there",
-                                                   path_.string(), to.size(), offset, done));
+      return fail(ErrorCode::bad_file,
+                  fmt::format("{}: truncated: {} bytes were expected at offset {}, {} are there",
+                              path_.string(), to.size(), offset, done));
     }
     done += static_cast<std::size_t>(got);
   }
@@ -80,7 +86,8 @@ Result<void> File::read_at(std::uint64_t offset, std::span<std::byte> to) const 
 Result<void> File::write_at(std::uint64_t offset, std::span<const std::byte> from) const {
   std::size_t done = 0;
   while (done < from.size()) {
-    const ssize_t put = ::pwrite(descriptor_, from.data() + done, from.size() - done, static_cast<off_t>(offset + done));
+    const ssize_t put = ::pwrite(descriptor_, from.data() + done, from.size() - done,
+                                 static_cast<off_t>(offset + done));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return fail_errno("write", path_);
     done += static_cast<std::size_t>(put);
@@ -96,8 +103,9 @@ Result<void> File::sync() const {
 Result<std::string> read_text(const std::filesystem::path& path, std::uint64_t max_bytes) {
   OCTAVO_TRY(const File file, File::open(path));
   if (file.size() > max_bytes) {
-    return fail(ErrorCode::bad_file, fmt::format("{}: {} bytes; at most {} are expected of such a file", path.string(),
-                                                 file.size(), max_bytes));
+    return fail(ErrorCode::bad_file,
+                fmt::format("{}: {} bytes; at most {} are expected of such a file", path.string(),
+                            file.size(), max_bytes));
   }
   std::string text(file.size(), '\0');
   OCTAVO_CHECK(file.read_at(0, std::as_writable_bytes(std::span(text))));
@@ -110,7 +118,8 @@ std::filesystem::path partial_path(const std::filesystem::path& path) {
 
 Result<void> publish(const std::filesystem::path& path) {
   if (::rename(partial_path(path).c_str(), path.c_str()) != 0) return fail_errno("rename to", path);
-  const int directory = ::open(path.has_parent_path() ? path.parent_path().c_str() : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int directory = ::open(path.has_parent_path() ? path.parent_path().c_str() : ".",
+                               O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return fail_errno("open the directory of", path);
   const int status = ::fsync(directory);
   ::close(directory);
@@ -133,15 +142,18 @@ Result<void> copy_regular_file(const std::filesystem::path& from, const std::fil
     OCTAVO_TRY(const File target, File::create(partial_path(to)));
     std::vector<std::byte> buffer(std::min<std::uint64_t>(kCopyBytes, source.size()));
     for (std::uint64_t at = 0; at < source.size(); at += buffer.size()) {
-      const std::span part(buffer.data(), std::min<std::uint64_t>(buffer.size(), source.size() - at));
+      const std::span part(buffer.data(),
+                           std::min<std::uint64_t>(buffer.size(), source.size() - at));
       OCTAVO_CHECK(source.read_at(at, part));
       OCTAVO_CHECK(target.write_at(at, part));
     }
     OCTAVO_CHECK(target.sync());
   }
   std::error_code ignored;  // scripts keep their executable bit where the file system has one
-  std::filesystem::permissions(partial_path(to), std::filesystem::status(from, ignored).permissions() |
-                                                     std::filesystem::perms::owner_write, ignored);
+  std::filesystem::permissions(
+      partial_path(to),
+      std::filesystem::status(from, ignored).permissions() | std::filesystem::perms::owner_write,
+      ignored);
   return publish(to);
 }
 

@@ -14,8 +14,9 @@ namespace octavo {
 
 class File {
  public:
-  static Result<File> open(const std::filesystem::path& path);    // to read
-  static Result<File> create(const std::filesystem::path& path);  // to read and write; replaces a file of that name
+  static Result<File> open(const std::filesystem::path& path);  // to read
+  static Result<File> create(
+      const std::filesystem::path& path);  // to read and write; replaces a file of that name
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -24,7 +25,8 @@ class File {
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const { return size_; }  // when it was opened; 0 for created files
 
-  // Fills `to` from `offset`. bad_file where the file ends before that (also when it shrank since it was opened).
+  // Fills `to` from `offset`. bad_file where the file ends before that (also when it shrank since
+  // it was opened).
   Result<void> read_at(std::uint64_t offset, std::span<std::byte> to) const;
   Result<void> write_at(std::uint64_t offset, std::span<const std::byte> from) const;
 
@@ -39,9 +41,11 @@ class File {
 };
 
 // A small text file; bad_file above `max_bytes`.
-Result<std::string> read_text(const std::filesystem::path& path, std::uint64_t max_bytes = 64 << 20);
+Result<std::string> read_text(const std::filesystem::path& path,
+                              std::uint64_t max_bytes = 64 << 20);
 
-// Where a file is written before it has its final name: a sibling that no reader takes for the real thing.
+// Where a file is written before it has its final name: a sibling that no reader takes for the real
+// thing.
 std::filesystem::path partial_path(const std::filesystem::path& path);
 
 // Renames partial_path(path) to `path` and makes the rename durable.

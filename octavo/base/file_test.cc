@@ -115,7 +115,9 @@ TEST_F(FileTest, CreateReplacesALinkAndLeavesItsTarget) {
 
 TEST_F(FileTest, CreateReplacesALongerFile) {
   const fs::path path = write("a", "something long");
-  { ASSERT_TRUE(File::create(path)); }
+  {
+    ASSERT_TRUE(File::create(path));
+  }
   EXPECT_EQ(fs::file_size(path), 0u);
 }
 

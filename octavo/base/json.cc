@@ -9,7 +9,8 @@
 namespace octavo {
 namespace {
 
-// A member of an object as it stands in the text: [begin, value) holds key and colon, [value, end) the value.
+// A member of an object as it stands in the text: [begin, value) holds key and colon, [value, end)
+// the value.
 struct Member {
   std::string key;
   std::size_t begin;
@@ -25,7 +26,9 @@ struct Object {
 
 // The text is known to be valid JSON, so these scanners only find ends.
 std::size_t skip_space(std::string_view text, std::size_t at) {
-  while (at < text.size() && (text[at] == ' ' || text[at] == '\t' || text[at] == '\n' || text[at] == '\r')) ++at;
+  while (at < text.size() &&
+         (text[at] == ' ' || text[at] == '\t' || text[at] == '\n' || text[at] == '\r'))
+    ++at;
   return at;
 }
 
@@ -38,7 +41,8 @@ std::size_t skip_string(std::string_view text, std::size_t at) {
 
 std::size_t skip_value(std::string_view text, std::size_t at) {
   if (text[at] == '"') return skip_string(text, at);
-  if (text[at] != '{' && text[at] != '[') return std::min(text.find_first_of(",]} \t\n\r", at), text.size());
+  if (text[at] != '{' && text[at] != '[')
+    return std::min(text.find_first_of(",]} \t\n\r", at), text.size());
   std::size_t depth = 0;
   do {
     if (text[at] == '"') {
@@ -96,21 +100,23 @@ Result<Json> parse_json(std::string_view text, std::string_view name) {
     // nlohmann's text: "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     const std::string_view what = error.what();
     const std::size_t bracket = what.find("] ");
-    return fail(ErrorCode::bad_file, fmt::format("{}: not valid JSON: {}", name,
-                                                 bracket == what.npos ? what : what.substr(bracket + 2)));
+    return fail(ErrorCode::bad_file,
+                fmt::format("{}: not valid JSON: {}", name,
+                            bracket == what.npos ? what : what.substr(bracket + 2)));
   }
 }
 
 Result<Json> parse_json_object(std::string_view text, std::string_view name) {
   OCTAVO_TRY(Json json, parse_json(text, name));
   if (!json.is_object()) {
-    return fail(ErrorCode::bad_file, fmt::format("{}: a JSON object was expected, this is {}", name, json.type_name()));
+    return fail(ErrorCode::bad_file,
+                fmt::format("{}: a JSON object was expected, this is {}", name, json.type_name()));
   }
   return json;
 }
 
-std::string set_json_member(std::string_view text, const std::vector<std::string>& path, std::string_view key,
-                            std::string_view value) {
+std::string set_json_member(std::string_view text, const std::vector<std::string>& path,
+                            std::string_view key, std::string_view value) {
   const std::optional<Object> object = find_object(text, path);
   std::string result(text);
   if (!object) return result;
@@ -121,13 +127,16 @@ std::string set_json_member(std::string_view text, const std::vector<std::string
   // A new last member, on a line and with an indentation like the first one's.
   const std::string quoted = Json(key).dump();
   if (object->members.empty()) {
-    return result.replace(object->open, object->close + 1 - object->open, fmt::format("{{\n  {}: {}\n}}", quoted, value));
+    return result.replace(object->open, object->close + 1 - object->open,
+                          fmt::format("{{\n  {}: {}\n}}", quoted, value));
   }
-  const std::string_view lead = text.substr(object->open + 1, object->members.front().begin - object->open - 1);
+  const std::string_view lead =
+      text.substr(object->open + 1, object->members.front().begin - object->open - 1);
   return result.insert(object->members.back().end, fmt::format(",{}{}: {}", lead, quoted, value));
 }
 
-std::string remove_json_member(std::string_view text, const std::vector<std::string>& path, std::string_view key) {
+std::string remove_json_member(std::string_view text, const std::vector<std::string>& path,
+                               std::string_view key) {
   std::string result(text);
   while (true) {
     const std::optional<Object> object = find_object(result, path);

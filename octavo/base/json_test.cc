@@ -14,7 +14,8 @@ using testing::HasSubstr;
 using Path = std::vector<std::string>;
 
 TEST(ParseJson, ErrorsNameTheFileAndStayOnOneLine) {
-  for (const std::string text : {"", "{", "{\"a\":}", "{\"a\":1}\n\n}", "nul", "{\"a\":\"\xFF\"}"}) {
+  for (const std::string text :
+       {"", "{", "{\"a\":}", "{\"a\":1}\n\n}", "nul", "{\"a\":\"\xFF\"}"}) {
     const Result<Json> json = parse_json(text, "dir/config.json");
     ASSERT_FALSE(json) << text;
     EXPECT_EQ(json.error().code, ErrorCode::bad_file);
@@ -56,11 +57,18 @@ const Edit kEdits[] = {
     // add, in the manner of the first member
     {R"({"a":1})", {}, "b", "2", R"({"a":1,"b": 2})"},
     {"{\n  \"a\": 1\n}\n", {}, "b", "2", "{\n  \"a\": 1,\n  \"b\": 2\n}\n"},
-    {"{\r\n\t\"a\": {\r\n\t\t\"x\": 1\r\n\t}\r\n}", {"a"}, "b", "2",
+    {"{\r\n\t\"a\": {\r\n\t\t\"x\": 1\r\n\t}\r\n}",
+     {"a"},
+     "b",
+     "2",
      "{\r\n\t\"a\": {\r\n\t\t\"x\": 1,\r\n\t\t\"b\": 2\r\n\t}\r\n}"},
     {R"({"a":1})", {}, "q\"\\\n", "2", R"({"a":1,"q\"\\\n": 2})"},
     // nested
-    {R"({"t":{"a":1,"n":{"a":2}},"a":3})", {"t", "n"}, "a", "9", R"({"t":{"a":1,"n":{"a":9}},"a":3})"},
+    {R"({"t":{"a":1,"n":{"a":2}},"a":3})",
+     {"t", "n"},
+     "a",
+     "9",
+     R"({"t":{"a":1,"n":{"a":9}},"a":3})"},
     {R"({"t":{"a":1},"a":3})", {"t"}, "a", nullptr, R"({"t":{},"a":3})"},
     // a path that does not lead to an object
     {R"({"t":[{"a":1}],"a":3})", {"t"}, "a", "9", R"({"t":[{"a":1}],"a":3})"},
@@ -80,10 +88,17 @@ const Edit kEdits[] = {
     {R"({"a":1,"b":2,"a":3})", {}, "a", nullptr, R"({"b":2})"},
     {R"({"a":1,"a":3})", {}, "a", nullptr, R"({})"},
     {R"({"a":1, "b" : 2 })", {}, "c", nullptr, R"({"a":1, "b" : 2 })"},
-    {"{\n  \"a\": 1,\n  \"b\": {\"a\": 2},\n  \"c\": 3\n}\n", {}, "b", nullptr, "{\n  \"a\": 1,\n  \"c\": 3\n}\n"},
+    {"{\n  \"a\": 1,\n  \"b\": {\"a\": 2},\n  \"c\": 3\n}\n",
+     {},
+     "b",
+     nullptr,
+     "{\n  \"a\": 1,\n  \"c\": 3\n}\n"},
     {"{\n  \"a\": 1,\n  \"c\": 3\n}\n", {}, "c", nullptr, "{\n  \"a\": 1\n}\n"},
     // the spelling of everything else
-    {R"({"x":1e-05,"y":10000000000000000000000,"z":1.0,"a":1,"e":"\u00e9\/","s":1E5})", {}, "a", nullptr,
+    {R"({"x":1e-05,"y":10000000000000000000000,"z":1.0,"a":1,"e":"\u00e9\/","s":1E5})",
+     {},
+     "a",
+     nullptr,
      R"({"x":1e-05,"y":10000000000000000000000,"z":1.0,"e":"\u00e9\/","s":1E5})"},
     {"\xEF\xBB\xBF {\"a\":1,\"b\":2}", {}, "a", "9", "\xEF\xBB\xBF {\"a\":9,\"b\":2}"},
     {"\xEF\xBB\xBF{\"a\":1,\"b\":2}", {}, "b", nullptr, "\xEF\xBB\xBF{\"a\":1}"},
@@ -91,8 +106,9 @@ const Edit kEdits[] = {
 
 TEST(JsonEdits, ToTheByte) {
   for (const Edit& edit : kEdits) {
-    const std::string got = edit.value != nullptr ? set_json_member(edit.text, edit.path, edit.key, edit.value)
-                                                  : remove_json_member(edit.text, edit.path, edit.key);
+    const std::string got = edit.value != nullptr
+                                ? set_json_member(edit.text, edit.path, edit.key, edit.value)
+                                : remove_json_member(edit.text, edit.path, edit.key);
     EXPECT_EQ(got, edit.expected) << edit.text;
   }
 }
@@ -108,7 +124,8 @@ TEST(JsonEdits, AMemberOfAnEmptyObject) {
             Json::parse(R"({"t":{"a":1},"u":{}})"));
 }
 
-// Random JSON texts, with white space where it may stand and with the characters that scanners stumble over.
+// Random JSON texts, with white space where it may stand and with the characters that scanners
+// stumble over.
 class Writer {
  public:
   std::string document() { return space() + object(3, 1) + space(); }
@@ -121,18 +138,24 @@ class Writer {
     std::string text = "\"";
     const int length = *rc::gen::inRange(0, 4);
     for (int i = 0; i < length; ++i) {
-      text += *rc::gen::element<std::string>("a", "b", "{", "}", "[", "]", ",", ":", " ", "\\\"", "\\\\", "\\u0061",
-                                             "\\n", "\xC3\xA9", "/", "\\/");
+      text += *rc::gen::element<std::string>("a", "b", "{", "}", "[", "]", ",", ":", " ", "\\\"",
+                                             "\\\\", "\\u0061", "\\n", "\xC3\xA9", "/", "\\/");
     }
     return text + "\"";
   }
   std::string value(int depth) {
     switch (*rc::gen::inRange(0, depth > 0 ? 5 : 3)) {
-      case 0: return string();
-      case 1: return *rc::gen::element<std::string>("0", "-1", "1e-05", "10000000000000000000000", "1.50", "2E+3");
-      case 2: return *rc::gen::element<std::string>("true", "false", "null");
-      case 3: return list(depth - 1);
-      default: return object(depth - 1);
+      case 0:
+        return string();
+      case 1:
+        return *rc::gen::element<std::string>("0", "-1", "1e-05", "10000000000000000000000", "1.50",
+                                              "2E+3");
+      case 2:
+        return *rc::gen::element<std::string>("true", "false", "null");
+      case 3:
+        return list(depth - 1);
+      default:
+        return object(depth - 1);
     }
   }
   std::string list(int depth) {
@@ -145,7 +168,8 @@ class Writer {
     std::string text = "{" + space();
     const int count = *rc::gen::inRange(least, 4);
     for (int i = 0; i < count; ++i) {
-      text += (i > 0 ? "," + space() : "") + string() + space() + ":" + space() + value(depth) + space();
+      text += (i > 0 ? "," + space() : "") + string() + space() + ":" + space() + value(depth) +
+              space();
     }
     return text + "}";
   }
@@ -194,10 +218,13 @@ TEST(JsonEdits, RemovingWhatWasAddedRestoresTheText) {
     Json json = Json::parse(text);
     std::vector<Path> paths;
     collect(json, {}, paths);
-    std::erase_if(paths, [&](const Path& path) { return at(json, path).empty(); });  // they get lines of their own
+    std::erase_if(paths, [&](const Path& path) {
+      return at(json, path).empty();
+    });  // they get lines of their own
     const Path path = *rc::gen::elementOf(paths);
     const std::string key = *rc::gen::element<std::string>("new", "new \"}{,", "n\n");
-    RC_ASSERT(remove_json_member(set_json_member(text, path, key, "{\"x\":[1]}"), path, key) == text);
+    RC_ASSERT(remove_json_member(set_json_member(text, path, key, "{\"x\":[1]}"), path, key) ==
+              text);
   }));
 }
 

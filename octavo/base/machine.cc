@@ -28,24 +28,28 @@ int affinity_cores() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-// Quota / period of one cgroup directory, or infinity. v2: "cpu.max" holds "max 100000" or "150000 100000".
+// Quota / period of one cgroup directory, or infinity. v2: "cpu.max" holds "max 100000" or "150000
+// 100000".
 double quota_of(const std::string& directory) {
   const double none = HUGE_VAL;
   if (std::ifstream v2(directory + "/cpu.max"); v2) {
     std::string quota;
     double period = 0;
-    if (v2 >> quota >> period && quota != "max" && period > 0) return std::strtod(quota.c_str(), nullptr) / period;
+    if (v2 >> quota >> period && quota != "max" && period > 0)
+      return std::strtod(quota.c_str(), nullptr) / period;
     return none;
   }
   std::ifstream quota_file(directory + "/cpu.cfs_quota_us");
   std::ifstream period_file(directory + "/cpu.cfs_period_us");
   double quota = 0;
   double period = 0;
-  if (quota_file >> quota && period_file >> period && quota > 0 && period > 0) return quota / period;
+  if (quota_file >> quota && period_file >> period && quota > 0 && period > 0)
+    return quota / period;
   return none;
 }
 
-// The tightest quota from this process's cgroup up to the root. /proc/self/cgroup: "0::/a/b" or "4:cpu,cpuacct:/a/b".
+// The tightest quota from this process's cgroup up to the root. /proc/self/cgroup: "0::/a/b" or
+// "4:cpu,cpuacct:/a/b".
 double cgroup_cores() {
   double cores = HUGE_VAL;
   std::ifstream groups("/proc/self/cgroup");
@@ -74,14 +78,17 @@ ThreadLimit allowed_threads() {
   const int affinity = affinity_cores();
   const double quota = cgroup_cores();
   if (quota < affinity) {
-    return {std::max(1, static_cast<int>(std::ceil(quota))), fmt::format("quota of {:.2g} cores (cgroup)", quota)};
+    return {std::max(1, static_cast<int>(std::ceil(quota))),
+            fmt::format("quota of {:.2g} cores (cgroup)", quota)};
   }
-  return {affinity, fmt::format("{} {} allowed by affinity", affinity, affinity == 1 ? "core" : "cores")};
+  return {affinity,
+          fmt::format("{} {} allowed by affinity", affinity, affinity == 1 ? "core" : "cores")};
 }
 
 Result<int> choose_threads(int asked) {
   if (asked < 0 || asked > 4096) {
-    return fail(ErrorCode::bad_value, fmt::format("--threads {}: give 1 to 4096, or 0 for all allowed cores", asked));
+    return fail(ErrorCode::bad_value,
+                fmt::format("--threads {}: give 1 to 4096, or 0 for all allowed cores", asked));
   }
   const int allowed = allowed_threads().threads;
   return asked == 0 ? allowed : std::min(asked, allowed);

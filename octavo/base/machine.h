@@ -16,12 +16,14 @@ struct ThreadLimit {
 // min(affinity mask, cgroup v1 or v2 CPU quota rounded up).
 ThreadLimit allowed_threads();
 
-// `asked` threads, or all allowed ones for 0. bad_value: negative, or more than 4096. More than are allowed is granted
-// down to the allowed number: the work is bound by cores and bytes, never by latency.
+// `asked` threads, or all allowed ones for 0. bad_value: negative, or more than 4096. More than are
+// allowed is granted down to the allowed number: the work is bound by cores and bytes, never by
+// latency.
 Result<int> choose_threads(int asked);
 
-// Largest resident anonymous memory of this process so far, in bytes (VmHWM less file-backed pages is not kept by the
-// kernel, so: the larger of RssAnon now and at earlier calls). Cheap enough to call once per band.
+// Largest resident anonymous memory of this process so far, in bytes (VmHWM less file-backed pages
+// is not kept by the kernel, so: the larger of RssAnon now and at earlier calls). Cheap enough to
+// call once per band.
 std::uint64_t peak_anonymous_bytes();
 
 }  // namespace octavo

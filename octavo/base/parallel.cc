@@ -40,7 +40,8 @@ Result<void> parallel_for(std::size_t count, int threads,
   };
 
   {
-    const auto extra = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(threads), count)) - 1;
+    const auto extra =
+        static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(threads), count)) - 1;
     std::vector<std::jthread> pool;
     for (int worker = 1; worker <= extra; ++worker) pool.emplace_back(run, worker);
     run(0);

@@ -10,7 +10,8 @@
 namespace octavo {
 namespace {
 
-// Small enough that source and codes of a band stay in a core's L2 between reading, quantizing and writing.
+// Small enough that source and codes of a band stay in a core's L2 between reading, quantizing and
+// writing.
 constexpr std::uint64_t kBandElements = std::uint64_t{1} << 19;
 constexpr std::uint64_t kCopyBytes = 1 << 20;
 
@@ -23,30 +24,35 @@ struct Window {
   std::uint64_t cols;
 };
 
-Window window_of(const Band& band) { return {band.slice, band.row, band.rows, band.col, band.cols}; }
+Window window_of(const Band& band) {
+  return {band.slice, band.row, band.rows, band.col, band.cols};
+}
 
-// Calls transfer(byte offset in the tensor, byte offset in memory, bytes) for the runs of a window that are contiguous in
-// the file. `m` is the tensor as matrices of elements of `bits`.
+// Calls transfer(byte offset in the tensor, byte offset in memory, bytes) for the runs of a window
+// that are contiguous in the file. `m` is the tensor as matrices of elements of `bits`.
 template <class Transfer>
-Result<void> for_each_run(const Matrices& m, std::uint64_t bits, const Window& w, const Transfer& transfer) {
+Result<void> for_each_run(const Matrices& m, std::uint64_t bits, const Window& w,
+                          const Transfer& transfer) {
   const std::uint64_t row_bytes = m.cols * bits / 8;
   const std::uint64_t width = w.cols * bits / 8;
   const std::uint64_t start = (w.slice * m.rows + w.row) * row_bytes + w.col * bits / 8;
   if (width == row_bytes) return transfer(start, 0, w.rows * width);
-  for (std::uint64_t r = 0; r < w.rows; ++r) OCTAVO_CHECK(transfer(start + r * row_bytes, r * width, width));
+  for (std::uint64_t r = 0; r < w.rows; ++r)
+    OCTAVO_CHECK(transfer(start + r * row_bytes, r * width, width));
   return {};
 }
 
-Result<void> read_window(const Checkpoint& checkpoint, const CheckpointTensor& tensor, const Matrices& m,
-                         std::uint64_t bits, const Window& w, std::vector<std::byte>& to) {
+Result<void> read_window(const Checkpoint& checkpoint, const CheckpointTensor& tensor,
+                         const Matrices& m, std::uint64_t bits, const Window& w,
+                         std::vector<std::byte>& to) {
   to.resize(w.rows * (w.cols * bits / 8));
   return for_each_run(m, bits, w, [&](std::uint64_t offset, std::uint64_t at, std::uint64_t bytes) {
     return checkpoint.read(tensor, offset, std::span(to).subspan(at, bytes));
   });
 }
 
-Result<void> write_window(const File& file, const TensorInfo& tensor, const Matrices& m, const Window& w,
-                          std::span<const std::byte> from) {
+Result<void> write_window(const File& file, const TensorInfo& tensor, const Matrices& m,
+                          const Window& w, std::span<const std::byte> from) {
   return for_each_run(m, static_cast<std::uint64_t>(dtype_bits(tensor.dtype)), w,
                       [&](std::uint64_t offset, std::uint64_t at, std::uint64_t bytes) {
                         return file.write_at(tensor.offset + offset, from.subspan(at, bytes));
@@ -57,17 +63,20 @@ Result<void> write_window(const File& file, const TensorInfo& tensor, const Matr
 Window grid_window(const Window& w, const BlockSize& block) {
   const std::uint64_t row = w.row / block.rows;
   const std::uint64_t col = w.col / block.cols;
-  return {w.slice, row, (w.row + w.rows - 1) / block.rows - row + 1, col, (w.col + w.cols - 1) / block.cols - col + 1};
+  return {w.slice, row, (w.row + w.rows - 1) / block.rows - row + 1, col,
+          (w.col + w.cols - 1) / block.cols - col + 1};
 }
 
-std::string position(const OutputTensor& output, std::uint64_t slice, std::uint64_t row, std::uint64_t col) {
-  return output.shape.size() > 2 ? fmt::format("{}[{}, {}, {}]", output.source->info.name, slice, row, col)
-                                 : fmt::format("{}[{}, {}]", output.source->info.name, row, col);
+std::string position(const OutputTensor& output, std::uint64_t slice, std::uint64_t row,
+                     std::uint64_t col) {
+  return output.shape.size() > 2
+             ? fmt::format("{}[{}, {}, {}]", output.source->info.name, slice, row, col)
+             : fmt::format("{}[{}, {}]", output.source->info.name, row, col);
 }
 
 // Scales of a quantized source for a window of it.
-Result<void> read_source_scales(const BandSettings& settings, const OutputTensor& output, const Window& w,
-                                std::vector<float>& scales) {
+Result<void> read_source_scales(const BandSettings& settings, const OutputTensor& output,
+                                const Window& w, std::vector<float>& scales) {
   const ScaleLayout& layout = output.codes->layout;
   Window grid = grid_window(w, layout.block);
   if (layout.slices == 1) grid.slice = 0;
@@ -75,30 +84,41 @@ Result<void> read_source_scales(const BandSettings& settings, const OutputTensor
   if (!output.codes->scale) return {};
   const CheckpointTensor& tensor = settings.checkpoint.tensors[*output.codes->scale];
   for (std::uint64_t r = 0; r < grid.rows; ++r) {
-    const std::uint64_t first = (grid.slice * layout.grid_rows + grid.row + r) * layout.grid_cols + grid.col;
+    const std::uint64_t first =
+        (grid.slice * layout.grid_rows + grid.row + r) * layout.grid_cols + grid.col;
     const std::span row = std::span(scales).subspan(r * grid.cols, grid.cols);
     OCTAVO_CHECK(read_scales(settings.checkpoint, tensor, first, row));
     if (settings.allow_non_finite) continue;
     const auto bad = std::ranges::find_if(row, [](float s) { return !std::isfinite(s); });
     if (bad == row.end()) continue;
-    return fail(ErrorCode::bad_model, fmt::format("{}: scale {} of {} is {}; --allow-non-finite multiplies by it all the same",
-                                                  tensor.info.name, first + static_cast<std::uint64_t>(bad - row.begin()),
-                                                  output.source->info.name, *bad));
+    return fail(
+        ErrorCode::bad_model,
+        fmt::format("{}: scale {} of {} is {}; --allow-non-finite multiplies by it all the same",
+                    tensor.info.name, first + static_cast<std::uint64_t>(bad - row.begin()),
+                    output.source->info.name, *bad));
   }
   return {};
 }
 
-Result<CodeWindow> read_codes(const BandSettings& settings, const OutputTensor& output, const Window& w, Scratch& scratch) {
+Result<CodeWindow> read_codes(const BandSettings& settings, const OutputTensor& output,
+                              const Window& w, Scratch& scratch) {
   const Format format = output.codes->format;
   const std::uint64_t bits = format == Format::e2m1fn ? 4 : 8;
-  OCTAVO_CHECK(read_window(settings.checkpoint, *output.source, as_matrices(output.shape), bits, w, scratch.source));
+  OCTAVO_CHECK(read_window(settings.checkpoint, *output.source, as_matrices(output.shape), bits, w,
+                           scratch.source));
   OCTAVO_CHECK(read_source_scales(settings, output, w, scratch.source_scales));
-  return CodeWindow{format, reinterpret_cast<const std::uint8_t*>(scratch.source.data()), w.cols * bits / 8, w.row, w.col,
-                    w.rows, w.cols};
+  return CodeWindow{format,
+                    reinterpret_cast<const std::uint8_t*>(scratch.source.data()),
+                    w.cols * bits / 8,
+                    w.row,
+                    w.col,
+                    w.rows,
+                    w.cols};
 }
 
 // The source of a `quantize` as wide floats: as in the file, or dequantized to f32.
-Result<ConstMatrix> read_wide(const BandSettings& settings, const OutputTensor& output, const Window& w, Scratch& scratch) {
+Result<ConstMatrix> read_wide(const BandSettings& settings, const OutputTensor& output,
+                              const Window& w, Scratch& scratch) {
   if (output.codes == nullptr) {
     const DTypeInfo& dtype = dtype_info(output.source->info.dtype);
     OCTAVO_CHECK(read_window(settings.checkpoint, *output.source, as_matrices(output.shape),
@@ -112,8 +132,8 @@ Result<ConstMatrix> read_wide(const BandSettings& settings, const OutputTensor& 
   return ConstMatrix{Format::f32, scratch.wide.data(), w.rows, w.cols, w.cols};
 }
 
-// Elements that were not finite, for --allow-non-finite: they are zero while scales and codes are computed, and their
-// codes become NaN afterwards.
+// Elements that were not finite, for --allow-non-finite: they are zero while scales and codes are
+// computed, and their codes become NaN afterwards.
 struct Patch {
   std::size_t index;
   std::uint8_t code;
@@ -128,35 +148,40 @@ std::vector<Patch> take_non_finite(const ConstMatrix& matrix) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, data + i * bytes, bytes);
     if (is_finite_magnitude(matrix.format, bits & format.magnitude_bits())) continue;
-    patches.push_back({i, static_cast<std::uint8_t>((bits & format.sign_bit()) != 0 ? 0xFF : 0x7F)});
+    patches.push_back(
+        {i, static_cast<std::uint8_t>((bits & format.sign_bit()) != 0 ? 0xFF : 0x7F)});
     std::memset(data + i * bytes, 0, bytes);
   }
   return patches;
 }
 
 Error non_finite_error(const OutputTensor& output, const Window& w, const NonFinite& bad) {
-  return {ErrorCode::bad_model, fmt::format("{} is {}; nothing was quantized. --allow-non-finite turns NaN and infinities into NaN codes",
-                                            position(output, w.slice, w.row + bad.row, w.col + bad.col), bad.value)};
+  return {ErrorCode::bad_model,
+          fmt::format("{} is {}; nothing was quantized. --allow-non-finite turns NaN and "
+                      "infinities into NaN codes",
+                      position(output, w.slice, w.row + bad.row, w.col + bad.col), bad.value)};
 }
 
-Result<void> write_scales(const OutputTensor& output, const BlockSize& block, const Window& w, std::span<const float> scales,
-                          const File& to) {
+Result<void> write_scales(const OutputTensor& output, const BlockSize& block, const Window& w,
+                          std::span<const float> scales, const File& to) {
   const Matrices m = as_matrices(output.shape);
   const Matrices grid{m.slices, ceil_div(m.rows, block.rows), ceil_div(m.cols, block.cols)};
   const Window at = grid_window(w, block);
-  if (output.scale->dtype == DType::f32) return write_window(to, *output.scale, grid, at, std::as_bytes(scales));
+  if (output.scale->dtype == DType::f32)
+    return write_window(to, *output.scale, grid, at, std::as_bytes(scales));
   std::vector<std::uint8_t> exponents(scales.size());
   for (std::size_t i = 0; i < scales.size(); ++i) exponents[i] = ue8m0_exact(scales[i]).value();
   return write_window(to, *output.scale, grid, at, std::as_bytes(std::span(exponents)));
 }
 
 // Adds what the codes of a window lost against its source.
-void add_error(const BandSettings& settings, const ConstMatrix& source, const CodeWindow& codes, std::span<const float> scales,
-               Scratch& scratch, QuantizationError& error) {
+void add_error(const BandSettings& settings, const ConstMatrix& source, const CodeWindow& codes,
+               std::span<const float> scales, Scratch& scratch, QuantizationError& error) {
   const std::size_t count = source.rows * source.cols;
   scratch.left.resize(count);
   scratch.right.resize(count);
-  settings.kernels.cast({source.format, source.data, Format::f32, scratch.left.data(), count, Overflow::special});
+  settings.kernels.cast(
+      {source.format, source.data, Format::f32, scratch.left.data(), count, Overflow::special});
   dequantize_blocks(settings.kernels, codes, settings.recipe.block, scales,
                     {Format::f32, scratch.right.data(), source.cols, false, false, nullptr});
   // Eight chains, so that the sums vectorize and their order is fixed.
@@ -179,20 +204,24 @@ void add_error(const BandSettings& settings, const ConstMatrix& source, const Co
 }
 
 // Codes of a window whose scales are in scratch.scales, to the file.
-Result<void> finish_window(const BandSettings& settings, const OutputTensor& output, const Window& w, const ConstMatrix& source,
-                           const std::vector<Patch>& patches, const File& to, Scratch& scratch, BandResult& result) {
-  for (const Patch& patch : patches) scratch.output[patch.index] = static_cast<std::byte>(patch.code);
+Result<void> finish_window(const BandSettings& settings, const OutputTensor& output,
+                           const Window& w, const ConstMatrix& source,
+                           const std::vector<Patch>& patches, const File& to, Scratch& scratch,
+                           BandResult& result) {
+  for (const Patch& patch : patches)
+    scratch.output[patch.index] = static_cast<std::byte>(patch.code);
   result.non_finite += patches.size();
   if (settings.measure_error && patches.empty()) {
     add_error(settings, source,
-              {Format::e4m3fn, reinterpret_cast<const std::uint8_t*>(scratch.output.data()), w.cols, w.row, w.col, w.rows, w.cols},
+              {Format::e4m3fn, reinterpret_cast<const std::uint8_t*>(scratch.output.data()), w.cols,
+               w.row, w.col, w.rows, w.cols},
               scratch.scales, scratch, result.error);
   }
   return write_window(to, output.main, as_matrices(output.shape), w, scratch.output);
 }
 
-Result<BandResult> quantize_band(const BandSettings& settings, const OutputTensor& output, const Band& band, const File& to,
-                                 Scratch& scratch) {
+Result<BandResult> quantize_band(const BandSettings& settings, const OutputTensor& output,
+                                 const Band& band, const File& to, Scratch& scratch) {
   const BlockSize& block = settings.recipe.block;
   const Window w = window_of(band);
   BandResult result;
@@ -222,15 +251,16 @@ std::vector<Window> cut_window(const Window& w) {
   const std::uint64_t rows = std::max<std::uint64_t>(1, kMaxBandElements / cols);
   for (std::uint64_t r = 0; r < w.rows; r += rows) {
     for (std::uint64_t c = 0; c < w.cols; c += cols) {
-      pieces.push_back({w.slice, w.row + r, std::min(rows, w.rows - r), w.col + c, std::min(cols, w.cols - c)});
+      pieces.push_back(
+          {w.slice, w.row + r, std::min(rows, w.rows - r), w.col + c, std::min(cols, w.cols - c)});
     }
   }
   return pieces;
 }
 
 // One block that does not fit in memory: read twice.
-Result<BandResult> quantize_large_block(const BandSettings& settings, const OutputTensor& output, const Band& band,
-                                        const File& to, Scratch& scratch) {
+Result<BandResult> quantize_large_block(const BandSettings& settings, const OutputTensor& output,
+                                        const Band& band, const File& to, Scratch& scratch) {
   const Window w = window_of(band);
   const BlockSize& block = settings.recipe.block;
   BandResult result;
@@ -240,7 +270,8 @@ Result<BandResult> quantize_large_block(const BandSettings& settings, const Outp
     std::uint32_t bits = 0;
     block_row_amax(settings.kernels, source, piece.cols, std::span(&bits, 1));
     if (!is_finite_magnitude(source.format, bits)) {
-      if (!settings.allow_non_finite) return std::unexpected(non_finite_error(output, piece, *find_non_finite(source)));
+      if (!settings.allow_non_finite)
+        return std::unexpected(non_finite_error(output, piece, *find_non_finite(source)));
       take_non_finite(source);
       bits = 0;
       block_row_amax(settings.kernels, source, piece.cols, std::span(&bits, 1));
@@ -252,31 +283,34 @@ Result<BandResult> quantize_large_block(const BandSettings& settings, const Outp
   OCTAVO_CHECK(write_scales(output, block, w, scratch.scales, to));
   for (const Window& piece : cut_window(w)) {
     OCTAVO_TRY(const ConstMatrix source, read_wide(settings, output, piece, scratch));
-    const std::vector<Patch> patches = settings.allow_non_finite ? take_non_finite(source) : std::vector<Patch>{};
+    const std::vector<Patch> patches =
+        settings.allow_non_finite ? take_non_finite(source) : std::vector<Patch>{};
     scratch.output.resize(piece.rows * piece.cols);
     block_row_quantize(settings.kernels, source, piece.cols, std::span(&scale.factor, 1),
                        scale_op(settings.recipe.rule, settings.recipe.scale_fmt),
-                       {reinterpret_cast<std::uint8_t*>(scratch.output.data()), piece.cols}, nullptr, false);
+                       {reinterpret_cast<std::uint8_t*>(scratch.output.data()), piece.cols},
+                       nullptr, false);
     OCTAVO_CHECK(finish_window(settings, output, piece, source, patches, to, scratch, result));
   }
   return result;
 }
 
-Result<BandResult> dequantize_band(const BandSettings& settings, const OutputTensor& output, const Band& band, const File& to,
-                                   Scratch& scratch) {
+Result<BandResult> dequantize_band(const BandSettings& settings, const OutputTensor& output,
+                                   const Band& band, const File& to, Scratch& scratch) {
   const Window w = window_of(band);
   BandResult result;
   OCTAVO_TRY(const CodeWindow codes, read_codes(settings, output, w, scratch));
   const DTypeInfo& dtype = dtype_info(output.main.dtype);
   scratch.output.resize(w.rows * w.cols * static_cast<std::uint64_t>(dtype.bits) / 8);
-  dequantize_blocks(settings.kernels, codes, output.codes->layout.block, scratch.source_scales,
-                    {*dtype.format, scratch.output.data(), w.cols, settings.clamp, false, &result.counts});
+  dequantize_blocks(
+      settings.kernels, codes, output.codes->layout.block, scratch.source_scales,
+      {*dtype.format, scratch.output.data(), w.cols, settings.clamp, false, &result.counts});
   OCTAVO_CHECK(write_window(to, output.main, as_matrices(output.shape), w, scratch.output));
   return result;
 }
 
-Result<BandResult> copy_band(const BandSettings& settings, const OutputTensor& output, const Band& band, const File& to,
-                             Scratch& scratch) {
+Result<BandResult> copy_band(const BandSettings& settings, const OutputTensor& output,
+                             const Band& band, const File& to, Scratch& scratch) {
   scratch.source.resize(band.rows);
   OCTAVO_CHECK(settings.checkpoint.read(*output.source, band.row, scratch.source));
   OCTAVO_CHECK(to.write_at(output.main.offset + band.row, scratch.source));
@@ -297,23 +331,30 @@ std::vector<Band> cut_bands(const OutputTensor& output, std::size_t index, const
   }
   const Matrices m = as_matrices(output.shape);
   if (source_bytes == 0) return bands;
-  // Units that a band is a multiple of: the new blocks, or for `dequantize` block rows of the old ones where they fit.
+  // Units that a band is a multiple of: the new blocks, or for `dequantize` block rows of the old
+  // ones where they fit.
   const bool quantize = output.planned->action == Action::quantize;
-  std::uint64_t unit_rows = std::min(quantize ? block.rows : output.codes->layout.block.rows, m.rows);
+  std::uint64_t unit_rows =
+      std::min(quantize ? block.rows : output.codes->layout.block.rows, m.rows);
   if (!quantize && unit_rows * m.cols > kMaxBandElements) unit_rows = 1;
-  const std::uint64_t unit_cols = quantize ? std::min(block.cols, m.cols) : std::min<std::uint64_t>(m.cols, kMaxBandElements);
-  const std::uint64_t across = std::max<std::uint64_t>(1, kMaxBandElements / unit_rows / unit_cols);  // units side by side
-  const std::uint64_t cols = unit_rows * m.cols <= kMaxBandElements ? m.cols : std::min(m.cols, across * unit_cols);
-  const std::uint64_t down = cols == m.cols ? std::max<std::uint64_t>(1, kBandElements / unit_rows / cols) : 1;
+  const std::uint64_t unit_cols =
+      quantize ? std::min(block.cols, m.cols) : std::min<std::uint64_t>(m.cols, kMaxBandElements);
+  const std::uint64_t across =
+      std::max<std::uint64_t>(1, kMaxBandElements / unit_rows / unit_cols);  // units side by side
+  const std::uint64_t cols =
+      unit_rows * m.cols <= kMaxBandElements ? m.cols : std::min(m.cols, across * unit_cols);
+  const std::uint64_t down =
+      cols == m.cols ? std::max<std::uint64_t>(1, kBandElements / unit_rows / cols) : 1;
   const std::uint64_t rows = std::min(m.rows, down * unit_rows);
   for (std::uint64_t slice = 0; slice < m.slices; ++slice) {
     for (std::uint64_t r = 0; r < m.rows; r += rows) {
       for (std::uint64_t c = 0; c < m.cols; c += cols) {
         const std::uint64_t height = std::min(rows, m.rows - r);
         const std::uint64_t width = std::min(cols, m.cols - c);
-        const std::uint64_t bits = output.codes != nullptr && output.codes->format == Format::e2m1fn
-                                       ? 4
-                                       : static_cast<std::uint64_t>(dtype_bits(output.source->info.dtype));
+        const std::uint64_t bits =
+            output.codes != nullptr && output.codes->format == Format::e2m1fn
+                ? 4
+                : static_cast<std::uint64_t>(dtype_bits(output.source->info.dtype));
         bands.push_back({index, slice, r, height, c, width, height * width * bits / 8});
       }
     }
@@ -321,16 +362,21 @@ std::vector<Band> cut_bands(const OutputTensor& output, std::size_t index, const
   return bands;
 }
 
-Result<BandResult> convert_band(const BandSettings& settings, const OutputTensor& output, const Band& band, const File& to,
-                                Scratch& scratch) {
+Result<BandResult> convert_band(const BandSettings& settings, const OutputTensor& output,
+                                const Band& band, const File& to, Scratch& scratch) {
   switch (output.planned->action) {
-    case Action::keep: return copy_band(settings, output, band, to, scratch);
-    case Action::dequantize: return dequantize_band(settings, output, band, to, scratch);
-    case Action::quantize: break;
-    case Action::drop: throw ContractError("convert_band: a dropped tensor has no bands");
+    case Action::keep:
+      return copy_band(settings, output, band, to, scratch);
+    case Action::dequantize:
+      return dequantize_band(settings, output, band, to, scratch);
+    case Action::quantize:
+      break;
+    case Action::drop:
+      throw ContractError("convert_band: a dropped tensor has no bands");
   }
-  return band.rows * band.cols > kMaxBandElements ? quantize_large_block(settings, output, band, to, scratch)
-                                                  : quantize_band(settings, output, band, to, scratch);
+  return band.rows * band.cols > kMaxBandElements
+             ? quantize_large_block(settings, output, band, to, scratch)
+             : quantize_band(settings, output, band, to, scratch);
 }
 
 }  // namespace octavo

@@ -1,4 +1,5 @@
-// The work of a conversion, cut into bands that fit in a worker's memory and are independent of each other.
+// The work of a conversion, cut into bands that fit in a worker's memory and are independent of
+// each other.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ struct OutputTensor {
   std::optional<TensorInfo> scale;  // where the action is `quantize`
 };
 
-// A band is at most this many elements; 17 bytes each (source, codes, f32 of a quantized source, two f32 for the error)
-// and at worst 8 more of scales stay under 64 MB.
+// A band is at most this many elements; 17 bytes each (source, codes, f32 of a quantized source,
+// two f32 for the error) and at worst 8 more of scales stay under 64 MB.
 inline constexpr std::uint64_t kMaxBandElements = std::uint64_t{1} << 21;
 
 struct Band {
@@ -34,7 +35,8 @@ struct Band {
   std::uint64_t bytes;  // of the source, for progress; `keep`: the byte range [row, row + rows)
 };
 
-// `quantize`: whole blocks of the recipe, or a single block that is larger than a band. `dequantize`: any window.
+// `quantize`: whole blocks of the recipe, or a single block that is larger than a band.
+// `dequantize`: any window.
 std::vector<Band> cut_bands(const OutputTensor& output, std::size_t index, const BlockSize& block);
 
 struct BandResult {
@@ -64,7 +66,7 @@ struct Scratch {
   std::vector<float> right;
 };
 
-Result<BandResult> convert_band(const BandSettings& settings, const OutputTensor& output, const Band& band,
-                                const File& to, Scratch& scratch);
+Result<BandResult> convert_band(const BandSettings& settings, const OutputTensor& output,
+                                const Band& band, const File& to, Scratch& scratch);
 
 }  // namespace octavo

@@ -27,7 +27,8 @@ Result<WeightMap> read_index(const fs::path& path) {
   simdjson::dom::element document;
   const simdjson::padded_string padded(view);
   if (const auto error = parser.parse(padded).get(document)) {
-    return fail(ErrorCode::bad_file, fmt::format("{}: not valid JSON: {}", name, simdjson::error_message(error)));
+    return fail(ErrorCode::bad_file,
+                fmt::format("{}: not valid JSON: {}", name, simdjson::error_message(error)));
   }
   simdjson::dom::object map;
   if (document["weight_map"].get(map)) {
@@ -37,11 +38,15 @@ Result<WeightMap> read_index(const fs::path& path) {
   for (const auto& [tensor, value] : map) {
     std::string_view file;
     if (value.get(file)) {
-      return fail(ErrorCode::bad_file, fmt::format("{}: weight_map[\"{}\"] is not a file name", name, tensor));
+      return fail(ErrorCode::bad_file,
+                  fmt::format("{}: weight_map[\"{}\"] is not a file name", name, tensor));
     }
     const fs::path relative(file);
-    if (file.empty() || relative.is_absolute() || std::ranges::find(relative, fs::path("..")) != relative.end()) {
-      return fail(ErrorCode::bad_file, fmt::format("{}: weight_map[\"{}\"] leads out of the directory: {}", name, tensor, file));
+    if (file.empty() || relative.is_absolute() ||
+        std::ranges::find(relative, fs::path("..")) != relative.end()) {
+      return fail(
+          ErrorCode::bad_file,
+          fmt::format("{}: weight_map[\"{}\"] leads out of the directory: {}", name, tensor, file));
     }
     result.emplace_back(tensor, file);
   }
@@ -51,30 +56,38 @@ Result<WeightMap> read_index(const fs::path& path) {
 // Files that hold weights of this model in some format; they are not carried over as they are.
 bool is_weight_file(const std::string& name) {
   if (name.find('/') != std::string::npos) return false;  // another model's, in a folder of its own
-  constexpr std::array<std::string_view, 9> kEndings = {".safetensors", kIndexSuffix, ".bin",     ".bin.index.json", ".pt",
-                                                        ".pth",         ".gguf",      ".msgpack", ".h5"};
-  return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+  constexpr std::array<std::string_view, 9> kEndings = {".safetensors",    kIndexSuffix, ".bin",
+                                                        ".bin.index.json", ".pt",        ".pth",
+                                                        ".gguf",           ".msgpack",   ".h5"};
+  return std::ranges::any_of(kEndings,
+                             [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
-// All files below `directory`, relative, sorted; without hidden directories (.git, .cache) and partial files.
+// All files below `directory`, relative, sorted; without hidden directories (.git, .cache) and
+// partial files.
 Result<std::vector<std::string>> list_files(const fs::path& directory) {
   std::vector<std::string> files;
   std::error_code error;
   fs::recursive_directory_iterator entries(directory, error);
-  for (const fs::recursive_directory_iterator end; !error && entries != end; entries.increment(error)) {
+  for (const fs::recursive_directory_iterator end; !error && entries != end;
+       entries.increment(error)) {
     const std::string name = entries->path().filename().string();
     std::error_code ignored;
-    if (name.starts_with('.') && entries->is_directory(ignored)) entries.disable_recursion_pending();
+    if (name.starts_with('.') && entries->is_directory(ignored))
+      entries.disable_recursion_pending();
     if (!entries->is_regular_file(ignored) || name.ends_with(".partial")) continue;
     files.push_back(entries->path().lexically_relative(directory).generic_string());
   }
-  if (error) return fail(ErrorCode::io, fmt::format("cannot list {}: {}", directory.string(), error.message()));
+  if (error)
+    return fail(ErrorCode::io,
+                fmt::format("cannot list {}: {}", directory.string(), error.message()));
   std::ranges::sort(files);
   return files;
 }
 
 // The files that hold the weights.
-Result<std::vector<std::string>> choose_shards(const fs::path& directory, const std::vector<std::string>& files,
+Result<std::vector<std::string>> choose_shards(const fs::path& directory,
+                                               const std::vector<std::string>& files,
                                                Checkpoint& checkpoint, WeightMap& map) {
   std::vector<std::string> indices;
   std::vector<std::string> weights;
@@ -85,7 +98,8 @@ Result<std::vector<std::string>> choose_shards(const fs::path& directory, const 
   }
   const std::string preferred = "model" + std::string(kIndexSuffix);
   if (std::ranges::find(indices, preferred) != indices.end()) indices = {preferred};
-  if (indices.size() == 1 && !(indices[0] != preferred && std::ranges::find(weights, "model.safetensors") != weights.end())) {
+  if (indices.size() == 1 && !(indices[0] != preferred &&
+                               std::ranges::find(weights, "model.safetensors") != weights.end())) {
     checkpoint.index_name = indices[0];
     OCTAVO_TRY(map, read_index(directory / indices[0]));
     std::set<std::string> named;
@@ -96,17 +110,24 @@ Result<std::vector<std::string>> choose_shards(const fs::path& directory, const 
       if (!fs::exists(directory / file, ignored)) missing.push_back(file);
     }
     if (!missing.empty()) {
-      return fail(ErrorCode::bad_model, fmt::format("{}: {} of {} files that {} names are missing: {}; incomplete download?",
-                                                    directory.string(), missing.size(), named.size(), indices[0],
-                                                    fmt::join(missing, ", ")));
+      return fail(
+          ErrorCode::bad_model,
+          fmt::format("{}: {} of {} files that {} names are missing: {}; incomplete download?",
+                      directory.string(), missing.size(), named.size(), indices[0],
+                      fmt::join(missing, ", ")));
     }
     return std::vector<std::string>(named.begin(), named.end());
   }
-  if (std::ranges::find(weights, "model.safetensors") != weights.end()) return std::vector<std::string>{"model.safetensors"};
+  if (std::ranges::find(weights, "model.safetensors") != weights.end())
+    return std::vector<std::string>{"model.safetensors"};
   if (weights.size() == 1) return weights;
-  if (weights.empty()) return fail(ErrorCode::bad_model, fmt::format("{}: no .safetensors file in it", directory.string()));
-  return fail(ErrorCode::bad_model, fmt::format("{}: {} .safetensors files and no index ({}) that says which belong together",
-                                                directory.string(), weights.size(), preferred));
+  if (weights.empty())
+    return fail(ErrorCode::bad_model,
+                fmt::format("{}: no .safetensors file in it", directory.string()));
+  return fail(
+      ErrorCode::bad_model,
+      fmt::format("{}: {} .safetensors files and no index ({}) that says which belong together",
+                  directory.string(), weights.size(), preferred));
 }
 
 Result<void> open_shards(Checkpoint& checkpoint, const std::vector<std::string>& names) {
@@ -118,8 +139,10 @@ Result<void> open_shards(Checkpoint& checkpoint, const std::vector<std::string>&
       checkpoint.tensor_bytes += tensor.bytes;
       const auto [at, added] = checkpoint.by_name.emplace(tensor.name, checkpoint.tensors.size());
       if (!added) {
-        return fail(ErrorCode::bad_model, fmt::format("{}: {} is in {} and in {}", checkpoint.directory.string(), tensor.name,
-                                                      checkpoint.shards[checkpoint.tensors[at->second].shard].file_name, name));
+        return fail(
+            ErrorCode::bad_model,
+            fmt::format("{}: {} is in {} and in {}", checkpoint.directory.string(), tensor.name,
+                        checkpoint.shards[checkpoint.tensors[at->second].shard].file_name, name));
       }
       checkpoint.tensors.push_back({std::move(tensor), shard});
     }
@@ -133,18 +156,20 @@ Result<void> check_index(const Checkpoint& checkpoint, const WeightMap& map) {
     const CheckpointTensor* found = checkpoint.find(tensor);
     if (found != nullptr && checkpoint.shards[found->shard].file_name == file) continue;
     return fail(ErrorCode::bad_model,
-                fmt::format("{}: {} says that {} is in {}, but it is {}", checkpoint.directory.string(),
-                            checkpoint.index_name, tensor, file,
-                            found == nullptr ? "in no file" : "in " + checkpoint.shards[found->shard].file_name));
+                fmt::format("{}: {} says that {} is in {}, but it is {}",
+                            checkpoint.directory.string(), checkpoint.index_name, tensor, file,
+                            found == nullptr ? "in no file"
+                                             : "in " + checkpoint.shards[found->shard].file_name));
   }
   if (!map.empty() && map.size() != checkpoint.by_name.size()) {
     std::set<std::string_view> mapped;
     for (const auto& [tensor, file] : map) mapped.insert(tensor);
     for (const CheckpointTensor& tensor : checkpoint.tensors) {
       if (mapped.contains(tensor.info.name)) continue;
-      return fail(ErrorCode::bad_model, fmt::format("{}: {} is in {}, but {} does not name it", checkpoint.directory.string(),
-                                                    tensor.info.name, checkpoint.shards[tensor.shard].file_name,
-                                                    checkpoint.index_name));
+      return fail(ErrorCode::bad_model,
+                  fmt::format("{}: {} is in {}, but {} does not name it",
+                              checkpoint.directory.string(), tensor.info.name,
+                              checkpoint.shards[tensor.shard].file_name, checkpoint.index_name));
     }
   }
   return {};
@@ -158,7 +183,8 @@ Result<void> read_configs(Checkpoint& checkpoint, const std::vector<std::string>
     OCTAVO_TRY(checkpoint.config, parse_json_object(checkpoint.config_text, path));
     OCTAVO_TRY(checkpoint.quantization, read_quant_config(checkpoint.config, path));
   }
-  if (!checkpoint.quantization.present && std::ranges::find(files, "hf_quant_config.json") != files.end()) {
+  if (!checkpoint.quantization.present &&
+      std::ranges::find(files, "hf_quant_config.json") != files.end()) {
     const std::string path = (checkpoint.directory / "hf_quant_config.json").string();
     OCTAVO_TRY(const std::string text, read_text(path));
     OCTAVO_TRY(const Json json, parse_json_object(text, path));
@@ -174,10 +200,11 @@ const CheckpointTensor* Checkpoint::find(std::string_view name) const {
   return found == by_name.end() ? nullptr : &tensors[found->second];
 }
 
-Result<void> Checkpoint::read(const CheckpointTensor& tensor, std::uint64_t offset, std::span<std::byte> to) const {
+Result<void> Checkpoint::read(const CheckpointTensor& tensor, std::uint64_t offset,
+                              std::span<std::byte> to) const {
   if (offset > tensor.info.bytes || to.size() > tensor.info.bytes - offset) {
-    throw ContractError(fmt::format("read {}: bytes {} to {}, it has {}", tensor.info.name, offset, offset + to.size(),
-                                    tensor.info.bytes));
+    throw ContractError(fmt::format("read {}: bytes {} to {}, it has {}", tensor.info.name, offset,
+                                    offset + to.size(), tensor.info.bytes));
   }
   return shards[tensor.shard].file.read_at(tensor.info.offset + offset, to);
 }
@@ -185,7 +212,8 @@ Result<void> Checkpoint::read(const CheckpointTensor& tensor, std::uint64_t offs
 Result<Checkpoint> open_checkpoint(const fs::path& path) {
   Checkpoint checkpoint;
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return fail(ErrorCode::io, fmt::format("{}: no such file or directory", path.string()));
+  if (!fs::exists(path, ignored))
+    return fail(ErrorCode::io, fmt::format("{}: no such file or directory", path.string()));
   if (!fs::is_directory(path, ignored)) {
     checkpoint.directory = path.parent_path();
     checkpoint.config = Json::object();

@@ -1,4 +1,5 @@
-// A model directory in the Hugging Face layout, or one safetensors file: what is in it, by headers only.
+// A model directory in the Hugging Face layout, or one safetensors file: what is in it, by headers
+// only.
 #pragma once
 
 #include <cstdint>
@@ -36,16 +37,17 @@ struct Checkpoint {
   Json config;              // parsed, or an empty object
   QuantConfig quantization;
   std::vector<Shard> shards;
-  std::vector<CheckpointTensor> tensors;        // by shard, in the order of their bytes
+  std::vector<CheckpointTensor> tensors;                    // by shard, in the order of their bytes
   std::map<std::string, std::size_t, std::less<>> by_name;  // index into `tensors`
-  std::vector<std::string> side_files;          // all other files, relative paths, sorted
-  std::vector<std::string> other_weights;       // weight files that do not belong to the chosen set
+  std::vector<std::string> side_files;     // all other files, relative paths, sorted
+  std::vector<std::string> other_weights;  // weight files that do not belong to the chosen set
   std::uint64_t tensor_bytes = 0;
 
   // nullptr where there is none.
   const CheckpointTensor* find(std::string_view name) const;
 
-  Result<void> read(const CheckpointTensor& tensor, std::uint64_t offset, std::span<std::byte> to) const;
+  Result<void> read(const CheckpointTensor& tensor, std::uint64_t offset,
+                    std::span<std::byte> to) const;
 };
 
 // bad_file, bad_model, io; messages name the file and say what to do.

@@ -25,7 +25,8 @@ struct OutputShard {
   std::vector<OutputTensor> outputs;
 };
 
-// What this run has put under final names, to be taken away again if it fails; and the flush that goes on in the background.
+// What this run has put under final names, to be taken away again if it fails; and the flush that
+// goes on in the background.
 class Published {
  public:
   explicit Published(fs::path directory) : directory_(std::move(directory)) {
@@ -51,10 +52,11 @@ class Published {
   // The device writes a finished file while the next one is computed; one at a time waits for it.
   Result<void> flush_in_background(File file, fs::path path) {
     OCTAVO_CHECK(finish());
-    pending_ = std::async(std::launch::async, [file = std::move(file), path = std::move(path)]() -> Result<void> {
-      OCTAVO_CHECK(file.sync());
-      return publish(path);
-    });
+    pending_ = std::async(std::launch::async,
+                          [file = std::move(file), path = std::move(path)]() -> Result<void> {
+                            OCTAVO_CHECK(file.sync());
+                            return publish(path);
+                          });
     return {};
   }
 
@@ -82,27 +84,35 @@ class Published {
 };
 
 // Same directory, or one inside the source, whatever the spelling: links and dots are resolved.
-Result<void> check_destination(const Checkpoint& checkpoint, const fs::path& destination, bool overwrite) {
+Result<void> check_destination(const Checkpoint& checkpoint, const fs::path& destination,
+                               bool overwrite) {
   std::error_code error;
-  const fs::path source = fs::weakly_canonical(checkpoint.directory.empty() ? "." : checkpoint.directory, error);
+  const fs::path source =
+      fs::weakly_canonical(checkpoint.directory.empty() ? "." : checkpoint.directory, error);
   const fs::path target = fs::weakly_canonical(destination, error);
-  if (error) return fail(ErrorCode::io, fmt::format("{}: {}", destination.string(), error.message()));
+  if (error)
+    return fail(ErrorCode::io, fmt::format("{}: {}", destination.string(), error.message()));
   const auto [in_source, in_target] = std::ranges::mismatch(source, target);
   if (in_source == source.end() || fs::equivalent(source, target, error)) {
-    return fail(ErrorCode::bad_value, fmt::format("{}: the output would lie in the input directory {}; choose another one",
-                                                  destination.string(), source.string()));
+    return fail(
+        ErrorCode::bad_value,
+        fmt::format("{}: the output would lie in the input directory {}; choose another one",
+                    destination.string(), source.string()));
   }
   if (fs::exists(target, error) && !fs::is_directory(target, error)) {
-    return fail(ErrorCode::bad_value, fmt::format("{}: is there and is not a directory", destination.string()));
+    return fail(ErrorCode::bad_value,
+                fmt::format("{}: is there and is not a directory", destination.string()));
   }
   if (fs::is_directory(target, error) && !fs::is_empty(target, error) && !overwrite) {
-    return fail(ErrorCode::bad_value, fmt::format("{}: is not empty; --overwrite replaces the model in it", destination.string()));
+    return fail(ErrorCode::bad_value,
+                fmt::format("{}: is not empty; --overwrite replaces the model in it",
+                            destination.string()));
   }
   return {};
 }
 
-// With --overwrite: what makes the directory look like a model goes first, so that nothing of the old one is left beside
-// the new.
+// With --overwrite: what makes the directory look like a model goes first, so that nothing of the
+// old one is left beside the new.
 Result<void> clear_old_model(const fs::path& destination) {
   std::error_code error;
   std::vector<fs::path> old;
@@ -115,14 +125,16 @@ Result<void> clear_old_model(const fs::path& destination) {
   }
   for (const fs::path& path : old) {
     if (!fs::remove(path, error) && error) {
-      return fail(ErrorCode::io, fmt::format("cannot remove {}: {}", path.string(), error.message()));
+      return fail(ErrorCode::io,
+                  fmt::format("cannot remove {}: {}", path.string(), error.message()));
     }
   }
   return {};
 }
 
-OutputTensor output_of(const Checkpoint& checkpoint, const ConversionPlan& plan, const PlannedTensor& planned,
-                       DType dequantized, const BlockRecipe& recipe, DType scale_dtype) {
+OutputTensor output_of(const Checkpoint& checkpoint, const ConversionPlan& plan,
+                       const PlannedTensor& planned, DType dequantized, const BlockRecipe& recipe,
+                       DType scale_dtype) {
   const CheckpointTensor& source = checkpoint.tensors[planned.source];
   const bool paired = plan.pairing.roles[planned.source] == Pairing::Role::weight;
   OutputTensor output{&planned, &source, nullptr, source.info.shape, source.info, {}};
@@ -148,14 +160,19 @@ std::uint64_t output_bytes(const OutputTensor& output) {
   return bytes;
 }
 
-// Shards as the input has them, or filled in input order up to `max_bytes`; a weight and its scales stay together.
-std::vector<OutputShard> arrange(const Checkpoint& checkpoint, std::vector<OutputTensor> outputs, std::uint64_t max_bytes) {
+// Shards as the input has them, or filled in input order up to `max_bytes`; a weight and its scales
+// stay together.
+std::vector<OutputShard> arrange(const Checkpoint& checkpoint, std::vector<OutputTensor> outputs,
+                                 std::uint64_t max_bytes) {
   std::vector<OutputShard> shards;
   if (max_bytes == 0) {
-    for (const Shard& shard : checkpoint.shards) shards.push_back({shard.file_name, shard.metadata, {}});
-    for (OutputTensor& output : outputs) shards[output.source->shard].outputs.push_back(std::move(output));
+    for (const Shard& shard : checkpoint.shards)
+      shards.push_back({shard.file_name, shard.metadata, {}});
+    for (OutputTensor& output : outputs)
+      shards[output.source->shard].outputs.push_back(std::move(output));
     // A shard that held nothing but scales of weights in other shards is not written.
-    if (shards.size() > 1) std::erase_if(shards, [](const OutputShard& shard) { return shard.outputs.empty(); });
+    if (shards.size() > 1)
+      std::erase_if(shards, [](const OutputShard& shard) { return shard.outputs.empty(); });
   } else {
     std::uint64_t filled = 0;
     for (OutputTensor& output : outputs) {
@@ -170,7 +187,8 @@ std::vector<OutputShard> arrange(const Checkpoint& checkpoint, std::vector<Outpu
     if (shards.empty()) shards.push_back({"", checkpoint.shards[0].metadata, {}});
     for (std::size_t i = 0; i < shards.size(); ++i) {
       shards[i].file_name = shards.size() == 1 ? "model.safetensors"
-                                               : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+                                               : fmt::format("model-{:05}-of-{:05}.safetensors",
+                                                             i + 1, shards.size());
     }
   }
   for (OutputShard& shard : shards) shard.metadata.try_emplace("format", "pt");
@@ -202,7 +220,8 @@ std::string index_text(const std::vector<OutputShard>& shards, std::uint64_t tot
       if (output.scale) map.emplace(output.scale->name, shard.file_name);
     }
   }
-  std::string text = fmt::format("{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total_size);
+  std::string text = fmt::format(
+      "{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total_size);
   bool first = true;
   for (const auto& [tensor, file] : map) {
     text += fmt::format("{}\n    {}: {}", first ? "" : ",", Json(tensor).dump(), Json(file).dump());
@@ -214,9 +233,13 @@ std::string index_text(const std::vector<OutputShard>& shards, std::uint64_t tot
 // One run: the parts that both directions share.
 class Conversion {
  public:
-  Conversion(const Checkpoint& checkpoint, const ConversionPlan& plan, const ConversionOptions& run, BandSettings settings,
-             fs::path destination)
-      : checkpoint_(checkpoint), plan_(plan), run_(run), settings_(settings), destination_(std::move(destination)) {}
+  Conversion(const Checkpoint& checkpoint, const ConversionPlan& plan, const ConversionOptions& run,
+             BandSettings settings, fs::path destination)
+      : checkpoint_(checkpoint),
+        plan_(plan),
+        run_(run),
+        settings_(settings),
+        destination_(std::move(destination)) {}
 
   Result<ConversionReport> execute(std::vector<OutputTensor> outputs) {
     const auto start = std::chrono::steady_clock::now();
@@ -224,21 +247,25 @@ class Conversion {
     Published published(destination_);
     OCTAVO_CHECK(clear_old_model(destination_));
     describe(outputs);
-    std::vector<OutputShard> shards = arrange(checkpoint_, std::move(outputs), run_.max_shard_bytes);
+    std::vector<OutputShard> shards =
+        arrange(checkpoint_, std::move(outputs), run_.max_shard_bytes);
     if (!plan_.config_text.empty()) published.announce(destination_ / "config.json");
     for (OutputShard& shard : shards) OCTAVO_CHECK(write_shard(shard, published));
     OCTAVO_CHECK(published.finish());
     OCTAVO_CHECK(check_counts());
     OCTAVO_CHECK(write_side_files(published));
-    if (!plan_.config_text.empty()) OCTAVO_CHECK(write_text(destination_ / "config.json", plan_.config_text));
+    if (!plan_.config_text.empty())
+      OCTAVO_CHECK(write_text(destination_ / "config.json", plan_.config_text));
     if (shards.size() > 1 || (!checkpoint_.index_name.empty() && run_.max_shard_bytes == 0)) {
-      const std::string name = checkpoint_.index_name.empty() || run_.max_shard_bytes != 0 ? std::string(kIndexName)
-                                                                                          : checkpoint_.index_name;
+      const std::string name = checkpoint_.index_name.empty() || run_.max_shard_bytes != 0
+                                   ? std::string(kIndexName)
+                                   : checkpoint_.index_name;
       published.announce(destination_ / name);
       OCTAVO_CHECK(write_text(destination_ / name, index_text(shards, report_.bytes_out)));
     }
     published.keep();
-    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    report_.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     report_.peak_bytes = peak_anonymous_bytes();
     return std::move(report_);
   }
@@ -251,14 +278,24 @@ class Conversion {
     for (const OutputTensor& output : outputs) report_.bytes_out += output_bytes(output);
     for (const PlannedTensor& planned : plan_.tensors) {
       switch (planned.action) {
-        case Action::quantize: ++report_.quantized; break;
-        case Action::dequantize: ++report_.dequantized; break;
-        case Action::keep: ++report_.kept; break;
-        case Action::drop: ++report_.dropped; break;
+        case Action::quantize:
+          ++report_.quantized;
+          break;
+        case Action::dequantize:
+          ++report_.dequantized;
+          break;
+        case Action::keep:
+          ++report_.kept;
+          break;
+        case Action::drop:
+          ++report_.dropped;
+          break;
       }
-      if (planned.skipped) report_.skipped.emplace_back(checkpoint_.tensors[planned.source].info.name, planned.reason);
+      if (planned.skipped)
+        report_.skipped.emplace_back(checkpoint_.tensors[planned.source].info.name, planned.reason);
     }
-    for (const std::string& file : plan_.dropped_files) report_.warnings.push_back(file + " is left out: it describes the source");
+    for (const std::string& file : plan_.dropped_files)
+      report_.warnings.push_back(file + " is left out: it describes the source");
     for (const std::string& file : checkpoint_.other_weights) {
       report_.warnings.push_back(file + " is left out: weights in another form");
     }
@@ -280,20 +317,23 @@ class Conversion {
       bands.insert(bands.end(), cut.begin(), cut.end());
     }
     std::vector<BandResult> results(bands.size());
-    OCTAVO_CHECK(parallel_for(bands.size(), run_.threads, [&](int worker, std::size_t i) -> Result<void> {
-      const OutputTensor& output = shard.outputs[bands[i].output];
-      OCTAVO_TRY(results[i], convert_band(settings_, output, bands[i], file, scratch_[static_cast<std::size_t>(worker)]));
-      const std::uint64_t done = done_.fetch_add(bands[i].bytes) + bands[i].bytes;
-      if (run_.on_progress) run_.on_progress(done, checkpoint_.tensor_bytes);
-      return {};
-    }));
+    OCTAVO_CHECK(
+        parallel_for(bands.size(), run_.threads, [&](int worker, std::size_t i) -> Result<void> {
+          const OutputTensor& output = shard.outputs[bands[i].output];
+          OCTAVO_TRY(results[i], convert_band(settings_, output, bands[i], file,
+                                              scratch_[static_cast<std::size_t>(worker)]));
+          const std::uint64_t done = done_.fetch_add(bands[i].bytes) + bands[i].bytes;
+          if (run_.on_progress) run_.on_progress(done, checkpoint_.tensor_bytes);
+          return {};
+        }));
     gather(shard, bands, results);
     peak_anonymous_bytes();
     return published.flush_in_background(std::move(file), path);
   }
 
   // In the order of bands, so that sums do not depend on threads.
-  void gather(const OutputShard& shard, const std::vector<Band>& bands, const std::vector<BandResult>& results) {
+  void gather(const OutputShard& shard, const std::vector<Band>& bands,
+              const std::vector<BandResult>& results) {
     std::size_t last = std::numeric_limits<std::size_t>::max();
     for (std::size_t i = 0; i < bands.size(); ++i) {
       const BandResult& result = results[i];
@@ -306,7 +346,8 @@ class Conversion {
       }
       const kernels::DequantizeCounts& counts = result.counts;
       if (counts.overflow + counts.underflow + counts.nan == 0) continue;
-      if (last != bands[i].output) report_.counts.push_back({shard.outputs[bands[i].output].main.name, {}});
+      if (last != bands[i].output)
+        report_.counts.push_back({shard.outputs[bands[i].output].main.name, {}});
       last = bands[i].output;
       report_.counts.back().counts.overflow += counts.overflow;
       report_.counts.back().counts.underflow += counts.underflow;
@@ -324,14 +365,17 @@ class Conversion {
     }
     if (worst == nullptr || settings_.clamp) return {};
     return fail(ErrorCode::bad_model,
-                fmt::format("{}: {} elements are too large for the dtype ({} tensors overflow in all); nothing is kept. --clamp "
+                fmt::format("{}: {} elements are too large for the dtype ({} tensors overflow in "
+                            "all); nothing is kept. --clamp "
                             "makes them its largest value, --dtype bf16 holds them",
                             worst->name, worst->counts.overflow, tensors));
   }
 
   Result<void> write_side_files(Published& published) {
     for (const std::string& file : checkpoint_.side_files) {
-      if (file == "config.json" || std::ranges::find(plan_.dropped_files, file) != plan_.dropped_files.end()) continue;
+      if (file == "config.json" ||
+          std::ranges::find(plan_.dropped_files, file) != plan_.dropped_files.end())
+        continue;
       const fs::path to = destination_ / file;
       std::error_code ignored;
       fs::create_directories(to.parent_path(), ignored);
@@ -353,20 +397,25 @@ class Conversion {
 
 }  // namespace
 
-double QuantizationError::rms() const { return elements == 0 ? 0 : std::sqrt(sum_squared_error / static_cast<double>(elements)); }
+double QuantizationError::rms() const {
+  return elements == 0 ? 0 : std::sqrt(sum_squared_error / static_cast<double>(elements));
+}
 
 double QuantizationError::snr_db() const {
   if (sum_squared_error == 0) return std::numeric_limits<double>::infinity();
   return 10 * std::log10(sum_squared_source / sum_squared_error);
 }
 
-Result<ConversionReport> quantize_checkpoint(const Checkpoint& checkpoint, const ConversionPlan& plan,
-                                             const QuantizeOptions& options, const ConversionOptions& run,
+Result<ConversionReport> quantize_checkpoint(const Checkpoint& checkpoint,
+                                             const ConversionPlan& plan,
+                                             const QuantizeOptions& options,
+                                             const ConversionOptions& run,
                                              const fs::path& destination) {
   std::vector<OutputTensor> outputs;
   for (const PlannedTensor& planned : plan.tensors) {
     if (planned.action == Action::drop) continue;
-    outputs.push_back(output_of(checkpoint, plan, planned, DType::bf16, options.recipe, options.scale_dtype));
+    outputs.push_back(
+        output_of(checkpoint, plan, planned, DType::bf16, options.recipe, options.scale_dtype));
   }
   const BandSettings settings{.checkpoint = checkpoint,
                               .kernels = kernels::cast_kernels(),
@@ -376,8 +425,10 @@ Result<ConversionReport> quantize_checkpoint(const Checkpoint& checkpoint, const
   return Conversion(checkpoint, plan, run, settings, destination).execute(std::move(outputs));
 }
 
-Result<ConversionReport> dequantize_checkpoint(const Checkpoint& checkpoint, const ConversionPlan& plan,
-                                               const DequantizeOptions& options, const ConversionOptions& run,
+Result<ConversionReport> dequantize_checkpoint(const Checkpoint& checkpoint,
+                                               const ConversionPlan& plan,
+                                               const DequantizeOptions& options,
+                                               const ConversionOptions& run,
                                                const fs::path& destination) {
   std::vector<OutputTensor> outputs;
   for (const PlannedTensor& planned : plan.tensors) {

@@ -33,27 +33,33 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, N>& nam
 }
 
 bool is_embedding(std::string_view module) {
-  constexpr std::array<std::string_view, 5> kNames = {"embed", "wte", "wpe", "embeddings", "embedding"};
+  constexpr std::array<std::string_view, 5> kNames = {"embed", "wte", "wpe", "embeddings",
+                                                      "embedding"};
   const std::string_view last = last_segment(module);
-  return is_one_of(last, kNames) || last.starts_with("embed_") || last.ends_with("_embedding") || last.ends_with("_embeddings");
+  return is_one_of(last, kNames) || last.starts_with("embed_") || last.ends_with("_embedding") ||
+         last.ends_with("_embeddings");
 }
 
 bool is_head(std::string_view module) {
-  constexpr std::array<std::string_view, 5> kNames = {"lm_head", "head", "output_layer", "embed_out", "score"};
+  constexpr std::array<std::string_view, 5> kNames = {"lm_head", "head", "output_layer",
+                                                      "embed_out", "score"};
   const std::string_view last = last_segment(module);
   return is_one_of(last, kNames) || module == "output" || module == "model.output";
 }
 
 bool is_norm(std::string_view module) {
-  constexpr std::array<std::string_view, 8> kNames = {"norm", "ln_1", "ln_2", "ln_f", "enorm", "hnorm", "LayerNorm", "ln"};
+  constexpr std::array<std::string_view, 8> kNames = {"norm",  "ln_1",  "ln_2",      "ln_f",
+                                                      "enorm", "hnorm", "LayerNorm", "ln"};
   const std::string_view last = last_segment(module);
-  return is_one_of(last, kNames) || last.ends_with("norm") || last.ends_with("_norm") || last.ends_with("layer_norm") ||
+  return is_one_of(last, kNames) || last.ends_with("norm") || last.ends_with("_norm") ||
+         last.ends_with("layer_norm") ||
          (last.starts_with("norm") && last.size() == 5);  // norm1, norm2
 }
 
 bool is_router(std::string_view module) {
-  constexpr std::array<std::string_view, 6> kNames = {"gate",           "router",       "shared_expert_gate",
-                                                      "router_gate", "gate_network", "e_score_correction_bias"};
+  constexpr std::array<std::string_view, 6> kNames = {
+      "gate",        "router",       "shared_expert_gate",
+      "router_gate", "gate_network", "e_score_correction_bias"};
   return is_one_of(last_segment(module), kNames) || has_segment(module, "router");
 }
 
@@ -95,7 +101,8 @@ bool glob_matches(std::string_view pattern, std::string_view name) {
 
 }  // namespace
 
-// Patterns come from files too, so matching is bounded: a pattern that backtracks beyond the limit does not match.
+// Patterns come from files too, so matching is bounded: a pattern that backtracks beyond the limit
+// does not match.
 struct NamePattern::Regex {
   pcre2_code* code = nullptr;
   pcre2_match_context* context = nullptr;
@@ -124,17 +131,23 @@ std::string_view module_name(std::string_view tensor) {
 
 std::string_view tensor_role(std::string_view tensor) {
   const std::string_view module = module_name(tensor);
-  if (tensor.ends_with("_scale_inv") || tensor.ends_with("_scale") || tensor.ends_with(".scale")) return "scale";
+  if (tensor.ends_with("_scale_inv") || tensor.ends_with("_scale") || tensor.ends_with(".scale"))
+    return "scale";
   if (is_embedding(module)) return "embedding";
   if (is_head(module)) return "head";
   if (is_norm(module)) return "norm";
   if (is_router(module)) return "router";
   if (tensor.ends_with(".bias")) return "bias";
-  if (has_segment(module, "experts") || has_segment(module, "shared_expert") || has_segment(module, "shared_experts")) {
+  if (has_segment(module, "experts") || has_segment(module, "shared_expert") ||
+      has_segment(module, "shared_experts")) {
     return "expert";
   }
-  if (has_segment(module, "self_attn") || has_segment(module, "attn") || has_segment(module, "attention")) return "attention";
-  if (has_segment(module, "mlp") || has_segment(module, "ffn") || has_segment(module, "feed_forward")) return "mlp";
+  if (has_segment(module, "self_attn") || has_segment(module, "attn") ||
+      has_segment(module, "attention"))
+    return "attention";
+  if (has_segment(module, "mlp") || has_segment(module, "ffn") ||
+      has_segment(module, "feed_forward"))
+    return "mlp";
   return "other";
 }
 
@@ -164,13 +177,14 @@ Result<NamePattern> NamePattern::parse(std::string_view entry) {
     int error = 0;
     PCRE2_SIZE offset = 0;
     auto regex = std::make_shared<Regex>();
-    regex->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(), PCRE2_UTF, &error, &offset,
-                                nullptr);
+    regex->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(source.data()), source.size(),
+                                PCRE2_UTF, &error, &offset, nullptr);
     if (regex->code == nullptr) {
       std::array<PCRE2_UCHAR, 200> text{};
       pcre2_get_error_message(error, text.data(), text.size());
-      return fail(ErrorCode::bad_value, fmt::format("\"{}\" is not a regular expression: {} at offset {}", entry,
-                                                    reinterpret_cast<const char*>(text.data()), offset + 3));
+      return fail(ErrorCode::bad_value,
+                  fmt::format("\"{}\" is not a regular expression: {} at offset {}", entry,
+                              reinterpret_cast<const char*>(text.data()), offset + 3));
     }
     regex->context = pcre2_match_context_create(nullptr);
     pcre2_set_match_limit(regex->context, kMatchLimit);
@@ -190,7 +204,8 @@ bool NamePattern::matches(std::string_view tensor) const {
   std::string_view rest = without_wrappers(module);
   while (true) {
     if (is_glob_ ? glob_matches(plain_, rest)
-                 : rest.starts_with(plain_) && (rest.size() == plain_.size() || rest[plain_.size()] == '.')) {
+                 : rest.starts_with(plain_) &&
+                       (rest.size() == plain_.size() || rest[plain_.size()] == '.')) {
       return true;
     }
     const std::size_t dot = rest.find('.');

@@ -17,20 +17,25 @@ namespace {
 constexpr std::string_view kWeight = ".weight";
 
 // What may follow the module of "<module>.weight", and the name of any other parameter.
-constexpr std::array<std::string_view, 3> kModuleSuffixes = {".weight_scale_inv", ".weight_scale", ".scale"};
+constexpr std::array<std::string_view, 3> kModuleSuffixes = {".weight_scale_inv", ".weight_scale",
+                                                             ".scale"};
 constexpr std::array<std::string_view, 2> kParameterSuffixes = {"_scale_inv", "_scales_inv"};
-constexpr std::array<std::string_view, 2> kActivationSuffixes = {".activation_scale", ".input_scale"};
+constexpr std::array<std::string_view, 2> kActivationSuffixes = {".activation_scale",
+                                                                 ".input_scale"};
 
 std::string describe(const Checkpoint& checkpoint, const CheckpointTensor& tensor) {
-  return fmt::format("{}: {} ({} {})", (checkpoint.directory / checkpoint.shards[tensor.shard].file_name).string(),
+  return fmt::format("{}: {} ({} {})",
+                     (checkpoint.directory / checkpoint.shards[tensor.shard].file_name).string(),
                      tensor.info.name, dtype_name(tensor.info.dtype), to_string(tensor.info.shape));
 }
 
-std::vector<const CheckpointTensor*> find_scales(const Checkpoint& checkpoint, std::string_view weight) {
+std::vector<const CheckpointTensor*> find_scales(const Checkpoint& checkpoint,
+                                                 std::string_view weight) {
   std::vector<const CheckpointTensor*> found;
   const auto look = [&](std::string_view base, auto suffixes) {
     for (const std::string_view suffix : suffixes) {
-      if (const CheckpointTensor* tensor = checkpoint.find(fmt::format("{}{}", base, suffix))) found.push_back(tensor);
+      if (const CheckpointTensor* tensor = checkpoint.find(fmt::format("{}{}", base, suffix)))
+        found.push_back(tensor);
     }
   };
   if (weight.ends_with(kWeight)) {
@@ -48,11 +53,13 @@ bool holds_scales(DType dtype) {
 // A tensor that by its name can only be a weight's scale.
 bool is_scale_name(const CheckpointTensor& tensor) {
   const std::string_view name = tensor.info.name;
-  return name.ends_with(".weight_scale_inv") || name.ends_with(".weight_scale") || name.ends_with("_scale_inv") ||
+  return name.ends_with(".weight_scale_inv") || name.ends_with(".weight_scale") ||
+         name.ends_with("_scale_inv") ||
          (name.ends_with(".scale") && tensor.info.dtype == DType::f8_e8m0);
 }
 
-Result<bool> same_scales(const Checkpoint& checkpoint, const CheckpointTensor& a, const CheckpointTensor& b) {
+Result<bool> same_scales(const Checkpoint& checkpoint, const CheckpointTensor& a,
+                         const CheckpointTensor& b) {
   const std::uint64_t count = element_count(a.info.shape).value();
   if (count != element_count(b.info.shape).value()) return false;
   constexpr std::uint64_t kPart = 1 << 18;
@@ -74,7 +81,8 @@ struct Codes {
 };
 
 Result<std::optional<Codes>> codes_of(const Checkpoint& checkpoint, const CheckpointTensor& tensor,
-                                      const std::vector<const CheckpointTensor*>& scales, const PairingOptions& options) {
+                                      const std::vector<const CheckpointTensor*>& scales,
+                                      const PairingOptions& options) {
   const TensorInfo& info = tensor.info;
   if (is_fp8(info.dtype)) return Codes{*dtype_info(info.dtype).format, info.shape};
   if (scales.empty() || info.shape.size() < 2) return std::nullopt;
@@ -83,15 +91,19 @@ Result<std::optional<Codes>> codes_of(const Checkpoint& checkpoint, const Checkp
     Shape shape = info.shape;
     shape.back() *= 2;
     const DType scale = scales.front()->info.dtype;
-    if (scale == DType::f8_e8m0 || scale == DType::u8) return Codes{Format::e2m1fn, std::move(shape)};
-    return fail(ErrorCode::unsupported, fmt::format("{}: I8 with {} scales is an integer format, not packed FP4 (which has E8M0 scales)",
-                                                    describe(checkpoint, tensor), dtype_name(scale)));
+    if (scale == DType::f8_e8m0 || scale == DType::u8)
+      return Codes{Format::e2m1fn, std::move(shape)};
+    return fail(
+        ErrorCode::unsupported,
+        fmt::format(
+            "{}: I8 with {} scales is an integer format, not packed FP4 (which has E8M0 scales)",
+            describe(checkpoint, tensor), dtype_name(scale)));
   }
   if (info.dtype == DType::u8) {
     if (options.u8_as_e4m3) return Codes{Format::e4m3fn, info.shape};
-    return fail(ErrorCode::bad_model,
-                fmt::format("{}: U8 tensor with a block-scale sibling; looks like FP8 bytes: --u8-as-e4m3 reads it as E4M3",
-                            describe(checkpoint, tensor)));
+    return fail(ErrorCode::bad_model, fmt::format("{}: U8 tensor with a block-scale sibling; looks "
+                                                  "like FP8 bytes: --u8-as-e4m3 reads it as E4M3",
+                                                  describe(checkpoint, tensor)));
   }
   return std::nullopt;
 }
@@ -104,41 +116,52 @@ Result<std::optional<QuantizedWeight>> pair_weight(const Checkpoint& checkpoint,
   if (!codes) return std::nullopt;
   QuantizedWeight weight{index, codes->format, codes->shape, {}, {}};
   if (codes->shape.size() < 2) {
-    return fail(ErrorCode::unsupported, fmt::format("{}: codes in a tensor of rank below 2", describe(checkpoint, tensor)));
+    return fail(ErrorCode::unsupported,
+                fmt::format("{}: codes in a tensor of rank below 2", describe(checkpoint, tensor)));
   }
   const Matrices matrices = as_matrices(codes->shape);
   if (scales.empty()) {
     if (!options.missing_scale_as_one) {
       return fail(ErrorCode::bad_model,
-                  fmt::format("{}: no scale for it (looked for .weight_scale_inv, .weight_scale, .scale, _scale_inv); "
+                  fmt::format("{}: no scale for it (looked for .weight_scale_inv, .weight_scale, "
+                              ".scale, _scale_inv); "
                               "--missing-scale-as-one takes 1",
                               describe(checkpoint, tensor)));
     }
-    weight.layout = {{std::max<std::uint64_t>(1, matrices.rows), std::max<std::uint64_t>(1, matrices.cols)}, 1, 1, 1};
+    weight.layout = {
+        {std::max<std::uint64_t>(1, matrices.rows), std::max<std::uint64_t>(1, matrices.cols)},
+        1,
+        1,
+        1};
     return weight;
   }
   for (const CheckpointTensor* scale : scales) {
     if (!holds_scales(scale->info.dtype)) {
-      return fail(ErrorCode::unsupported, fmt::format("{}: scales of dtype {} are not read (F32, F16, BF16, F8_E8M0, U8 are)",
-                                                      describe(checkpoint, *scale), dtype_name(scale->info.dtype)));
+      return fail(
+          ErrorCode::unsupported,
+          fmt::format("{}: scales of dtype {} are not read (F32, F16, BF16, F8_E8M0, U8 are)",
+                      describe(checkpoint, *scale), dtype_name(scale->info.dtype)));
     }
   }
   for (std::size_t i = 1; i < scales.size(); ++i) {
     OCTAVO_TRY(const bool same, same_scales(checkpoint, *scales[0], *scales[i]));
     if (!same) {
-      return fail(ErrorCode::bad_model, fmt::format("{}: {} and {} are both there and differ", describe(checkpoint, tensor),
+      return fail(ErrorCode::bad_model, fmt::format("{}: {} and {} are both there and differ",
+                                                    describe(checkpoint, tensor),
                                                     scales[0]->info.name, scales[i]->info.name));
     }
   }
   const TensorInfo& scale = scales[0]->info;
   const bool exponents = scale.dtype == DType::f8_e8m0 || scale.dtype == DType::u8;
   // expert_dtype fp4: a group of 32 whatever the configured block says.
-  std::optional<BlockSize> block = options.block ? options.block : checkpoint.quantization.weight_block_size;
+  std::optional<BlockSize> block =
+      options.block ? options.block : checkpoint.quantization.weight_block_size;
   if (codes->format == Format::e2m1fn) block = BlockSize{1, 32};
   Result<ScaleLayout> layout = match_scale(codes->shape, scale.shape, block, exponents);
   if (!layout) {
-    return fail(layout.error().code, fmt::format("{}: {}: {}; --weight-block-size gives the right one",
-                                                 describe(checkpoint, tensor), scale.name, layout.error().message));
+    return fail(layout.error().code,
+                fmt::format("{}: {}: {}; --weight-block-size gives the right one",
+                            describe(checkpoint, tensor), scale.name, layout.error().message));
   }
   weight.scale = static_cast<std::size_t>(scales[0] - checkpoint.tensors.data());
   weight.layout = *layout;
@@ -151,8 +174,8 @@ std::string scale_name(std::string_view weight) {
   return fmt::format("{}_scale_inv", weight);  // both cases of the rule are the same suffix
 }
 
-Result<void> read_scales(const Checkpoint& checkpoint, const CheckpointTensor& scale, std::uint64_t first,
-                         std::span<float> to) {
+Result<void> read_scales(const Checkpoint& checkpoint, const CheckpointTensor& scale,
+                         std::uint64_t first, std::span<float> to) {
   const auto bytes = static_cast<std::uint64_t>(dtype_bits(scale.info.dtype)) / 8;
   // The narrow values are read into the end of `to` and widened from the front.
   const std::span<std::byte> all = std::as_writable_bytes(to);
@@ -162,10 +185,18 @@ Result<void> read_scales(const Checkpoint& checkpoint, const CheckpointTensor& s
     std::uint32_t bits = 0;
     std::memcpy(&bits, raw.data() + i * bytes, bytes);
     switch (scale.info.dtype) {
-      case DType::f32: to[i] = std::bit_cast<float>(bits); break;
-      case DType::bf16: to[i] = decode<Format::bf16>(static_cast<std::uint16_t>(bits)); break;
-      case DType::f16: to[i] = decode<Format::f16>(static_cast<std::uint16_t>(bits)); break;
-      default: to[i] = ue8m0_value(static_cast<std::uint8_t>(bits)); break;
+      case DType::f32:
+        to[i] = std::bit_cast<float>(bits);
+        break;
+      case DType::bf16:
+        to[i] = decode<Format::bf16>(static_cast<std::uint16_t>(bits));
+        break;
+      case DType::f16:
+        to[i] = decode<Format::f16>(static_cast<std::uint16_t>(bits));
+        break;
+      default:
+        to[i] = ue8m0_value(static_cast<std::uint8_t>(bits));
+        break;
     }
   }
   return {};
@@ -177,7 +208,8 @@ Result<Pairing> pair_scales(const Checkpoint& checkpoint, const PairingOptions& 
   pairing.roles.assign(checkpoint.tensors.size(), Role::plain);
   pairing.weight_of.assign(checkpoint.tensors.size(), 0);
   const auto mark = [&](const CheckpointTensor* tensor, Role role) {
-    if (tensor != nullptr) pairing.roles[static_cast<std::size_t>(tensor - checkpoint.tensors.data())] = role;
+    if (tensor != nullptr)
+      pairing.roles[static_cast<std::size_t>(tensor - checkpoint.tensors.data())] = role;
   };
   for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
     const std::string& name = checkpoint.tensors[i].info.name;
@@ -206,8 +238,9 @@ Result<Pairing> pair_scales(const Checkpoint& checkpoint, const PairingOptions& 
     const CheckpointTensor& tensor = checkpoint.tensors[i];
     if (pairing.roles[i] != Role::plain || !is_scale_name(tensor)) continue;
     ++pairing.unpaired_scales;
-    pairing.problems.push_back({ErrorCode::bad_model, fmt::format("{}: a scale, but no quantized weight for it",
-                                                                  describe(checkpoint, tensor))});
+    pairing.problems.push_back(
+        {ErrorCode::bad_model,
+         fmt::format("{}: a scale, but no quantized weight for it", describe(checkpoint, tensor))});
   }
   return pairing;
 }

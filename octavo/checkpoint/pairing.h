@@ -13,10 +13,11 @@ namespace octavo {
 
 // A quantized weight: codes, and how its scales lie over it.
 struct QuantizedWeight {
-  std::size_t tensor;                // index into Checkpoint::tensors
-  Format format;                     // e4m3fn, e5m2, e4m3fnuz, e5m2fnuz, e2m1fn (packed)
-  Shape shape;                       // logical: two elements a byte where packed
-  std::optional<std::size_t> scale;  // index into Checkpoint::tensors; none: every scale is 1 (asked for)
+  std::size_t tensor;  // index into Checkpoint::tensors
+  Format format;       // e4m3fn, e5m2, e4m3fnuz, e5m2fnuz, e2m1fn (packed)
+  Shape shape;         // logical: two elements a byte where packed
+  std::optional<std::size_t>
+      scale;  // index into Checkpoint::tensors; none: every scale is 1 (asked for)
   ScaleLayout layout;
 };
 
@@ -33,15 +34,18 @@ struct Pairing {
   std::vector<QuantizedWeight> weights;  // in the order of Checkpoint::tensors
   std::size_t unpaired_weights = 0;      // FP8 without a scale
   std::size_t unpaired_scales = 0;       // scale without an FP8 weight
-  std::vector<Error> problems;           // in the order of Checkpoint::tensors; a converter stops at the first
+  std::vector<Error>
+      problems;  // in the order of Checkpoint::tensors; a converter stops at the first
 };
 
-// Reads scale values only where one weight has them under two names. io and bad_file only from that.
+// Reads scale values only where one weight has them under two names. io and bad_file only from
+// that.
 Result<Pairing> pair_scales(const Checkpoint& checkpoint, const PairingOptions& options);
 
-// Scales as f32: `count` of them from element `first` on, of an F32, F16, BF16, F8_E8M0 or U8 (exponent) tensor.
-Result<void> read_scales(const Checkpoint& checkpoint, const CheckpointTensor& scale, std::uint64_t first,
-                         std::span<float> to);
+// Scales as f32: `count` of them from element `first` on, of an F32, F16, BF16, F8_E8M0 or U8
+// (exponent) tensor.
+Result<void> read_scales(const Checkpoint& checkpoint, const CheckpointTensor& scale,
+                         std::uint64_t first, std::span<float> to);
 
 // ".weight" becomes ".weight_scale_inv"; any other name gets "_scale_inv" at its end.
 std::string scale_name(std::string_view weight);

@@ -7,8 +7,8 @@
 namespace octavo {
 namespace {
 
-constexpr std::array<std::string_view, 4> kSkipKeys = {"modules_to_not_convert", "ignored_layers", "ignore",
-                                                       "exclude_modules"};
+constexpr std::array<std::string_view, 4> kSkipKeys = {"modules_to_not_convert", "ignored_layers",
+                                                       "ignore", "exclude_modules"};
 
 void read_skip_list(const Json& json, QuantConfig& config) {
   for (const std::string_view key : kSkipKeys) {
@@ -45,14 +45,17 @@ Result<QuantConfig> read_quant_config(const Json& config, std::string_view file)
   result.quant_method = string_member(*found, "quant_method");
   result.scale_fmt = string_member(*found, "scale_fmt");
   read_skip_list(*found, result);
-  if (const auto block = found->find("weight_block_size"); block != found->end() && !block->is_null()) {
+  if (const auto block = found->find("weight_block_size");
+      block != found->end() && !block->is_null()) {
     const auto extent = [&](std::size_t i) -> std::uint64_t {
       const Json& value = (*block)[i];
       return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
     };
     if (!block->is_array() || block->size() != 2 || extent(0) == 0 || extent(1) == 0) {
-      return fail(ErrorCode::bad_model, fmt::format("{}: weight_block_size is {}; two numbers above 0 are expected, or null",
-                                                    file, block->dump()));
+      return fail(
+          ErrorCode::bad_model,
+          fmt::format("{}: weight_block_size is neither a list of two numbers above 0 nor null",
+                      file));
     }
     result.weight_block_size = BlockSize{extent(0), extent(1)};
   }
@@ -63,17 +66,20 @@ Result<QuantConfig> read_hf_quant_config(const Json& json, std::string_view file
   QuantConfig result;
   const auto found = json.find("quantization");
   if (found == json.end()) return result;
-  if (!found->is_object()) return fail(ErrorCode::bad_model, fmt::format("{}: quantization is not an object", file));
+  if (!found->is_object())
+    return fail(ErrorCode::bad_model, fmt::format("{}: quantization is not an object", file));
   result.present = true;
   result.quant_method = "modelopt";
   read_skip_list(*found, result);
   return result;
 }
 
-std::string write_quant_config(const BlockRecipe& recipe, const std::vector<std::string>& not_converted) {
+std::string write_quant_config(const BlockRecipe& recipe,
+                               const std::vector<std::string>& not_converted) {
   // Two levels deep in config.json, which Transformers indents by two.
   std::string text = fmt::format(
-      "{{\n    \"activation_scheme\": \"dynamic\",\n    \"fmt\": \"e4m3\",\n    \"quant_method\": \"fp8\",\n"
+      "{{\n    \"activation_scheme\": \"dynamic\",\n    \"fmt\": \"e4m3\",\n    \"quant_method\": "
+      "\"fp8\",\n"
       "    \"weight_block_size\": [\n      {},\n      {}\n    ]",
       recipe.block.rows, recipe.block.cols);
   if (recipe.scale_fmt == ScaleFormat::ue8m0) text += ",\n    \"scale_fmt\": \"ue8m0\"";

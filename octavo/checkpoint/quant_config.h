@@ -1,5 +1,5 @@
-// What a model says of its quantization: config.json's quantization_config (at the top or in text_config), or
-// hf_quant_config.json. Read leniently, since tensors decide; written strictly.
+// What a model says of its quantization: config.json's quantization_config (at the top or in
+// text_config), or hf_quant_config.json. Read leniently, since tensors decide; written strictly.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,12 @@ namespace octavo {
 
 struct QuantConfig {
   bool present = false;
-  std::string quant_method;                   // "fp8", "compressed-tensors", ...
-  std::optional<BlockSize> weight_block_size; // absent or null: nullopt
-  std::string scale_fmt;                      // "", "float", "ue8m0"
-  std::vector<std::string> skip;              // modules that were not converted, entries as written
-  std::string skip_key;                       // where they were found: modules_to_not_convert, ignored_layers, ignore,
-                                              // exclude_modules
+  std::string quant_method;                    // "fp8", "compressed-tensors", ...
+  std::optional<BlockSize> weight_block_size;  // absent or null: nullopt
+  std::string scale_fmt;                       // "", "float", "ue8m0"
+  std::vector<std::string> skip;  // modules that were not converted, entries as written
+  std::string skip_key;  // where they were found: modules_to_not_convert, ignored_layers, ignore,
+                         // exclude_modules
 };
 
 // `file` for messages. bad_model: a block size that is no pair of positive numbers.
@@ -29,7 +29,9 @@ Result<QuantConfig> read_quant_config(const Json& config, std::string_view file)
 // hf_quant_config.json (ModelOpt): {"quantization": {"quant_algo", "exclude_modules"}}.
 Result<QuantConfig> read_hf_quant_config(const Json& json, std::string_view file);
 
-// The value written by `quantize`, as JSON text: what DeepSeek, Transformers, vLLM and SGLang read, nothing else in it.
-std::string write_quant_config(const BlockRecipe& recipe, const std::vector<std::string>& not_converted);
+// The value written by `quantize`, as JSON text: what DeepSeek, Transformers, vLLM and SGLang read,
+// nothing else in it.
+std::string write_quant_config(const BlockRecipe& recipe,
+                               const std::vector<std::string>& not_converted);
 
 }  // namespace octavo

@@ -34,10 +34,13 @@ PlannedTensor decide_wide(const CheckpointTensor& tensor, std::size_t source, co
                                fmt::format("blocks of {}", to_string(options.recipe.block)), false};
   if (find_match(lists.convert, info.name) != nullptr) return quantize;
   if (const NamePattern* match = find_match(lists.source_skip, info.name)) {
-    return keep(source, fmt::format("{} of the source's config: {}", source_config.skip_key, match->text()), true);
+    return keep(source,
+                fmt::format("{} of the source's config: {}", source_config.skip_key, match->text()),
+                true);
   }
   if (options.default_skips) {
-    if (const auto reason = default_skip_reason(info.name)) return keep(source, std::string(*reason), true);
+    if (const auto reason = default_skip_reason(info.name))
+      return keep(source, std::string(*reason), true);
   }
   if (is_fused_expert(info.name, info.shape)) return quantize;
   if (info.shape.size() == 2 && info.name.ends_with(".weight")) return quantize;
@@ -45,7 +48,8 @@ PlannedTensor decide_wide(const CheckpointTensor& tensor, std::size_t source, co
   return keep(source, fmt::format("{}-D outside an experts container", info.shape.size()), true);
 }
 
-Result<PlannedTensor> decide(const Checkpoint& checkpoint, const Pairing& pairing, std::size_t source, const Lists& lists,
+Result<PlannedTensor> decide(const Checkpoint& checkpoint, const Pairing& pairing,
+                             std::size_t source, const Lists& lists,
                              const QuantizeOptions& options) {
   using Role = Pairing::Role;
   const CheckpointTensor& tensor = checkpoint.tensors[source];
@@ -55,27 +59,37 @@ Result<PlannedTensor> decide(const Checkpoint& checkpoint, const Pairing& pairin
   if (pairing.roles[source] == Role::weight) {
     const QuantizedWeight& weight = pairing.weights[pairing.weight_of[source]];
     if (const NamePattern* match = find_match(lists.not_convert, tensor.info.name)) {
-      return PlannedTensor{source, Action::dequantize, fmt::format("to BF16: --modules-to-not-convert {}", match->text()), true};
+      return PlannedTensor{source, Action::dequantize,
+                           fmt::format("to BF16: --modules-to-not-convert {}", match->text()),
+                           true};
     }
     if (weight.format == Format::e2m1fn && options.recipe.block.cols % 2 != 0) {
-      return fail(ErrorCode::unsupported, fmt::format("{}: packed FP4 cannot be requantized to blocks {} wide (an even width is needed)",
-                                                      tensor.info.name, options.recipe.block.cols));
+      return fail(
+          ErrorCode::unsupported,
+          fmt::format(
+              "{}: packed FP4 cannot be requantized to blocks {} wide (an even width is needed)",
+              tensor.info.name, options.recipe.block.cols));
     }
-    return PlannedTensor{source, Action::quantize, fmt::format("requantized, blocks of {}", to_string(options.recipe.block)), false};
+    return PlannedTensor{source, Action::quantize,
+                         fmt::format("requantized, blocks of {}", to_string(options.recipe.block)),
+                         false};
   }
   if (is_wide_float(tensor.info.dtype)) {
     return decide_wide(tensor, source, lists, checkpoint.quantization, options);
   }
-  return keep(source, fmt::format("dtype {}", dtype_name(tensor.info.dtype)), tensor.info.shape.size() >= 2);
+  return keep(source, fmt::format("dtype {}", dtype_name(tensor.info.dtype)),
+              tensor.info.shape.size() >= 2);
 }
 
-// Modules of the written skip list: what has a weight of rank >= 2 and gets no scale. A tied head has no tensor of its own
-// but is a module that loaders would convert, so it is named too.
-std::vector<std::string> not_converted_modules(const Checkpoint& checkpoint, const std::vector<PlannedTensor>& tensors) {
+// Modules of the written skip list: what has a weight of rank >= 2 and gets no scale. A tied head
+// has no tensor of its own but is a module that loaders would convert, so it is named too.
+std::vector<std::string> not_converted_modules(const Checkpoint& checkpoint,
+                                               const std::vector<PlannedTensor>& tensors) {
   std::vector<std::string> modules;
   for (const PlannedTensor& planned : tensors) {
     const TensorInfo& info = checkpoint.tensors[planned.source].info;
-    const bool matrix = info.shape.size() >= 2 && (info.name.ends_with(".weight") || is_fused_expert(info.name, info.shape));
+    const bool matrix = info.shape.size() >= 2 &&
+                        (info.name.ends_with(".weight") || is_fused_expert(info.name, info.shape));
     if (planned.action == Action::quantize || planned.action == Action::drop || !matrix) continue;
     modules.emplace_back(module_name(info.name));
   }
@@ -87,29 +101,37 @@ std::vector<std::string> not_converted_modules(const Checkpoint& checkpoint, con
   return modules;
 }
 
-// Transformers takes an entry as a regular expression at the beginning of a module's name, and as a literal at its end.
-std::optional<std::string> captured_module(const Checkpoint& checkpoint, const std::vector<PlannedTensor>& tensors,
+// Transformers takes an entry as a regular expression at the beginning of a module's name, and as a
+// literal at its end.
+std::optional<std::string> captured_module(const Checkpoint& checkpoint,
+                                           const std::vector<PlannedTensor>& tensors,
                                            const std::vector<std::string>& entries) {
   std::set<std::string, std::less<>> converted;
   for (const PlannedTensor& planned : tensors) {
-    if (planned.action == Action::quantize) converted.emplace(module_name(checkpoint.tensors[planned.source].info.name));
+    if (planned.action == Action::quantize)
+      converted.emplace(module_name(checkpoint.tensors[planned.source].info.name));
   }
   for (const std::string& entry : entries) {
     const auto next = converted.lower_bound(entry);
     if (next == converted.end() || !next->starts_with(entry)) continue;
-    return fmt::format("Transformers reads the skip entry {} as the beginning of a name and would leave {} out too", entry, *next);
+    return fmt::format(
+        "Transformers reads the skip entry {} as the beginning of a name and would leave {} out "
+        "too",
+        entry, *next);
   }
   return std::nullopt;
 }
 
-// Where embeddings are declared tied but a head is stored too: equal bits stay as they are; different ones are two weights.
+// Where embeddings are declared tied but a head is stored too: equal bits stay as they are;
+// different ones are two weights.
 Result<bool> head_differs(const Checkpoint& checkpoint) {
   const auto tied = checkpoint.config.find("tie_word_embeddings");
   if (tied == checkpoint.config.end() || !tied->is_boolean() || !tied->get<bool>()) return false;
   const CheckpointTensor* head = checkpoint.find("lm_head.weight");
   const CheckpointTensor* embedding = checkpoint.find("model.embed_tokens.weight");
   if (head == nullptr || embedding == nullptr) return false;
-  if (head->info.dtype != embedding->info.dtype || head->info.shape != embedding->info.shape) return true;
+  if (head->info.dtype != embedding->info.dtype || head->info.shape != embedding->info.shape)
+    return true;
   constexpr std::uint64_t kPart = 4 << 20;
   std::vector<std::byte> left(std::min(kPart, head->info.bytes));
   std::vector<std::byte> right(left.size());
@@ -117,34 +139,41 @@ Result<bool> head_differs(const Checkpoint& checkpoint) {
     const std::uint64_t part = std::min(kPart, head->info.bytes - at);
     OCTAVO_CHECK(checkpoint.read(*head, at, std::span(left).first(part)));
     OCTAVO_CHECK(checkpoint.read(*embedding, at, std::span(right).first(part)));
-    if (!std::equal(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(part), right.begin())) return true;
+    if (!std::equal(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(part), right.begin()))
+      return true;
   }
   return false;
 }
 
-std::string config_for(const Checkpoint& checkpoint, const QuantizeOptions& options, const ConversionPlan& plan, bool untie) {
+std::string config_for(const Checkpoint& checkpoint, const QuantizeOptions& options,
+                       const ConversionPlan& plan, bool untie) {
   std::string text = checkpoint.config_text.empty() ? "{\n}\n" : checkpoint.config_text;
   text = remove_json_member(text, {"text_config"}, "quantization_config");
-  text = set_json_member(text, {}, "quantization_config", write_quant_config(options.recipe, plan.not_converted));
+  text = set_json_member(text, {}, "quantization_config",
+                         write_quant_config(options.recipe, plan.not_converted));
   if (untie) text = set_json_member(text, {}, "tie_word_embeddings", "false");
   return text;
 }
 
 // One line for all quantized weights that are no multiple of their block.
-std::optional<std::string> ragged_warning(const Checkpoint& checkpoint, const ConversionPlan& plan, const BlockSize& block) {
+std::optional<std::string> ragged_warning(const Checkpoint& checkpoint, const ConversionPlan& plan,
+                                          const BlockSize& block) {
   std::string first;
   std::size_t count = 0;
   for (const PlannedTensor& planned : plan.tensors) {
     if (planned.action != Action::quantize) continue;
     const bool paired = plan.pairing.roles[planned.source] == Pairing::Role::weight;
     const TensorInfo& info = checkpoint.tensors[planned.source].info;
-    const Matrices m = as_matrices(paired ? plan.pairing.weights[plan.pairing.weight_of[planned.source]].shape : info.shape);
+    const Matrices m = as_matrices(
+        paired ? plan.pairing.weights[plan.pairing.weight_of[planned.source]].shape : info.shape);
     if (m.rows % block.rows == 0 && m.cols % block.cols == 0) continue;
     if (count++ == 0) first = info.name + " " + to_string(info.shape);
   }
   if (count == 0) return std::nullopt;
-  return fmt::format("{} quantized weights are no multiple of {} (first: {}): Transformers' own dequantizing loader refuses such shapes",
-                     count, to_string(block), first);
+  return fmt::format(
+      "{} quantized weights are no multiple of {} (first: {}): Transformers' own dequantizing "
+      "loader refuses such shapes",
+      count, to_string(block), first);
 }
 
 Result<void> check_options(const QuantizeOptions& options) {
@@ -152,20 +181,26 @@ Result<void> check_options(const QuantizeOptions& options) {
     return fail(ErrorCode::bad_value, "--weight-block-size: two numbers above 0 are expected");
   }
   if (options.scale_dtype == DType::f8_e8m0 && options.recipe.scale_fmt != ScaleFormat::ue8m0) {
-    return fail(ErrorCode::bad_value, "--scale-dtype e8m0 holds powers of two only: add --scale-fmt ue8m0");
+    return fail(ErrorCode::bad_value,
+                "--scale-dtype e8m0 holds powers of two only: add --scale-fmt ue8m0");
   }
   return {};
 }
 
-Result<void> check_source(const Checkpoint& checkpoint, const Pairing& pairing, const QuantizeOptions& options) {
-  if (!pairing.problems.empty() && (options.requantize || pairing.weights.empty())) return std::unexpected(pairing.problems.front());
+Result<void> check_source(const Checkpoint& checkpoint, const Pairing& pairing,
+                          const QuantizeOptions& options) {
+  if (!pairing.problems.empty() && (options.requantize || pairing.weights.empty()))
+    return std::unexpected(pairing.problems.front());
   if (!options.requantize && !(pairing.weights.empty() && pairing.unpaired_weights == 0)) {
     return fail(ErrorCode::bad_model,
-                fmt::format("{}: {} weights are quantized already (first: {}); --requantize dequantizes and quantizes them anew, "
+                fmt::format("{}: {} weights are quantized already (first: {}); --requantize "
+                            "dequantizes and quantizes them anew, "
                             "or run `octavo dequantize` first",
-                            checkpoint.directory.string(), pairing.weights.size() + pairing.unpaired_weights,
-                            pairing.weights.empty() ? "without a scale"
-                                                    : checkpoint.tensors[pairing.weights[0].tensor].info.name));
+                            checkpoint.directory.string(),
+                            pairing.weights.size() + pairing.unpaired_weights,
+                            pairing.weights.empty()
+                                ? "without a scale"
+                                : checkpoint.tensors[pairing.weights[0].tensor].info.name));
   }
   return {};
 }
@@ -178,9 +213,10 @@ Result<ConversionPlan> plan_quantize(const Checkpoint& checkpoint, const Quantiz
   OCTAVO_TRY(plan.pairing, pair_scales(checkpoint, options.pairing));
   OCTAVO_CHECK(check_source(checkpoint, plan.pairing, options));
   if (checkpoint.quantization.present && plan.pairing.weights.empty()) {
-    plan.warnings.push_back(fmt::format("the source's config says quant_method \"{}\", but no tensor of it is quantized: "
-                                        "the tensors count, the config is replaced",
-                                        checkpoint.quantization.quant_method));
+    plan.warnings.push_back(fmt::format(
+        "the source's config says quant_method \"{}\", but no tensor of it is quantized: "
+        "the tensors count, the config is replaced",
+        checkpoint.quantization.quant_method));
   }
   Lists lists;
   OCTAVO_TRY(lists.not_convert, parse_patterns(options.not_convert));
@@ -194,36 +230,51 @@ Result<ConversionPlan> plan_quantize(const Checkpoint& checkpoint, const Quantiz
     if (planned.action == Action::quantize) {
       ++quantized;
       const CheckpointTensor* taken = checkpoint.find(scale_name(name));
-      if (taken != nullptr && plan.pairing.roles[static_cast<std::size_t>(taken - checkpoint.tensors.data())] == Pairing::Role::plain) {
-        return fail(ErrorCode::bad_model, fmt::format("{} is there already, and is the name for the scales of {}", taken->info.name, name));
+      if (taken != nullptr &&
+          plan.pairing.roles[static_cast<std::size_t>(taken - checkpoint.tensors.data())] ==
+              Pairing::Role::plain) {
+        return fail(ErrorCode::bad_model,
+                    fmt::format("{} is there already, and is the name for the scales of {}",
+                                taken->info.name, name));
       }
       if (const auto reason = default_skip_reason(name); reason && options.default_skips) {
-        plan.warnings.push_back(fmt::format("{} ({}) is quantized as asked; few loaders expect that", name, *reason));
+        plan.warnings.push_back(
+            fmt::format("{} ({}) is quantized as asked; few loaders expect that", name, *reason));
       }
     }
     plan.tensors.push_back(std::move(planned));
   }
-  if (quantized == 0) plan.warnings.emplace_back("nothing in it is quantized: no matrix qualifies (see --plan)");
+  if (quantized == 0)
+    plan.warnings.emplace_back("nothing in it is quantized: no matrix qualifies (see --plan)");
   const auto warn_unused = [&](const std::vector<NamePattern>& patterns, std::string_view flag) {
     for (const NamePattern& pattern : patterns) {
-      const bool used = std::ranges::any_of(checkpoint.tensors, [&](const CheckpointTensor& t) { return pattern.matches(t.info.name); });
-      if (!used) plan.warnings.push_back(fmt::format("{} {} matches no tensor", flag, pattern.text()));
+      const bool used = std::ranges::any_of(checkpoint.tensors, [&](const CheckpointTensor& t) {
+        return pattern.matches(t.info.name);
+      });
+      if (!used)
+        plan.warnings.push_back(fmt::format("{} {} matches no tensor", flag, pattern.text()));
     }
   };
   warn_unused(lists.not_convert, "--modules-to-not-convert");
   warn_unused(lists.convert, "--modules-to-convert");
 
   plan.not_converted = not_converted_modules(checkpoint, plan.tensors);
-  if (auto captured = captured_module(checkpoint, plan.tensors, plan.not_converted)) plan.warnings.push_back(std::move(*captured));
-  if (auto ragged = ragged_warning(checkpoint, plan, options.recipe.block)) plan.warnings.push_back(std::move(*ragged));
+  if (auto captured = captured_module(checkpoint, plan.tensors, plan.not_converted))
+    plan.warnings.push_back(std::move(*captured));
+  if (auto ragged = ragged_warning(checkpoint, plan, options.recipe.block))
+    plan.warnings.push_back(std::move(*ragged));
   OCTAVO_TRY(const bool untie, head_differs(checkpoint));
   if (untie) {
-    plan.warnings.emplace_back("tie_word_embeddings is true, but lm_head differs from embed_tokens: both are kept and the "
-                               "written config says false");
+    plan.warnings.emplace_back(
+        "tie_word_embeddings is true, but lm_head differs from embed_tokens: both are kept and the "
+        "written config says false");
   }
-  if (checkpoint.config_text.empty()) plan.warnings.emplace_back("no config.json in the source: one with quantization_config alone is written");
+  if (checkpoint.config_text.empty())
+    plan.warnings.emplace_back(
+        "no config.json in the source: one with quantization_config alone is written");
   plan.config_text = config_for(checkpoint, options, plan, untie);
-  if (std::ranges::find(checkpoint.side_files, "hf_quant_config.json") != checkpoint.side_files.end()) {
+  if (std::ranges::find(checkpoint.side_files, "hf_quant_config.json") !=
+      checkpoint.side_files.end()) {
     plan.dropped_files.emplace_back("hf_quant_config.json");
   }
   return plan;

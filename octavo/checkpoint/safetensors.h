@@ -1,4 +1,5 @@
-// The safetensors container: 8 bytes of header length (little endian), a JSON header, tensor bytes without holes.
+// The safetensors container: 8 bytes of header length (little endian), a JSON header, tensor bytes
+// without holes.
 #pragma once
 
 #include <cstdint>
@@ -33,22 +34,24 @@ struct SafetensorsHeader {
   std::uint64_t data_offset;                    // 8 + header length
 };
 
-// The header's text (without the length) of a file of `file_bytes`; `name` for messages. Every tensor lies within the
-// file, has the bytes that its dtype and shape say, and overlaps no other. Errors begin with the words of the reference
-// reader (HeaderTooLarge, InvalidOffset, ...).
-Result<SafetensorsHeader> parse_safetensors_header(std::string_view text, std::uint64_t file_bytes, std::string_view name);
+// The header's text (without the length) of a file of `file_bytes`; `name` for messages. Every
+// tensor lies within the file, has the bytes that its dtype and shape say, and overlaps no other.
+// Errors begin with the words of the reference reader (HeaderTooLarge, InvalidOffset, ...).
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view text, std::uint64_t file_bytes,
+                                                   std::string_view name);
 
 // Reads length and header of an open file.
 Result<SafetensorsHeader> read_safetensors_header(const File& file);
 
-// A file to be written: offsets follow from the order of `tensors`, which is set so that every tensor is aligned to its
-// element: wider elements first, else as given.
+// A file to be written: offsets follow from the order of `tensors`, which is set so that every
+// tensor is aligned to its element: wider elements first, else as given.
 struct SafetensorsLayout {
   std::vector<TensorInfo> tensors;
   std::string head;          // length and header, padded with spaces to a multiple of 8
   std::uint64_t file_bytes;  // of the whole file
 };
 SafetensorsLayout layout_safetensors(std::vector<TensorInfo> tensors,
-                                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+                                     const std::map<std::string, std::string>& metadata = {
+                                         {"format", "pt"}});
 
 }  // namespace octavo

@@ -1,16 +1,22 @@
 // encode and decode: one number to its code and back, for every format, exactly.
 //
-// encode rounds once, whatever the source: float and double both come as the exact double that they are. decode is
-// exact, because f32 holds every value of every format here. Overflow is decided after rounding as if the exponent had
-// no end: 464 is a tie that goes to 448, and toward_zero overflows only from 480 on.
+// encode rounds once, whatever the source: float and double both come as the exact double that they
+// are. decode is exact, because f32 holds every value of every format here. Overflow is decided
+// after rounding as if the exponent had no end: 464 is a tie that goes to 448, and toward_zero
+// overflows only from 480 on.
 //
-// NaN becomes the target's canonical NaN with the source's sign (fnuz: its only one). Signed zero is kept where the
-// format has it. Two formats have less than the rest, and say here what they do instead:
-//   e2m1fn   has neither infinity nor NaN: too large always clamps to +-6, infinity too. NaN under `special` as in
-//            ml_dtypes (the zero of the other sign), under `saturate` as in NVIDIA's conversion (+6).
-//   e8m0fnu  has neither sign nor zero. What is not a positive finite number is NaN under `special`; under `saturate`
-//            it is clamped: +infinity to 2^127, zero and negative numbers to 2^-127. Nearest goes up from a
-//            significand of 1.5 (there is no even code to tie to), also between 2^-127 and 2^-126.
+// NaN becomes the target's canonical NaN with the source's sign (fnuz: its only one). Signed zero
+// is kept where the format has it. Two formats have less than the rest, and say here what they do
+// instead:
+//   e2m1fn   has neither infinity nor NaN: too large always clamps to +-6, infinity too. NaN under
+//   `special` as in
+//            ml_dtypes (the zero of the other sign), under `saturate` as in NVIDIA's conversion
+//            (+6).
+//   e8m0fnu  has neither sign nor zero. What is not a positive finite number is NaN under
+//   `special`; under `saturate`
+//            it is clamped: +infinity to 2^127, zero and negative numbers to 2^-127. Nearest goes
+//            up from a significand of 1.5 (there is no even code to tie to), also between 2^-127
+//            and 2^-126.
 #pragma once
 
 #include <bit>
@@ -24,9 +30,9 @@ namespace octavo {
 
 // The unsigned integer that holds a code of F.
 template <Format F>
-using Code = std::conditional_t<
-    traits(F).bits == 32, std::uint32_t,
-    std::conditional_t<traits(F).bits == 16, std::uint16_t, std::uint8_t>>;
+using Code =
+    std::conditional_t<traits(F).bits == 32, std::uint32_t,
+                       std::conditional_t<traits(F).bits == 16, std::uint16_t, std::uint8_t>>;
 
 namespace detail {
 
@@ -61,15 +67,16 @@ constexpr std::uint64_t round_shift(std::uint64_t significand, int shift, Roundi
   return kept + (up ? 1 : 0);
 }
 
-// The code of a positive magnitude, as if the exponent field had no end: above largest_code means overflow.
+// The code of a positive magnitude, as if the exponent field had no end: above largest_code means
+// overflow.
 constexpr std::uint64_t round_magnitude(std::uint64_t magnitude, const FormatTraits& format,
                                         Rounding rounding) {
   const Unpacked x = unpack(magnitude);
   const int smallest_exponent = 1 - format.bias;
   const int exponent = x.exponent + 52 > smallest_exponent ? x.exponent + 52 : smallest_exponent;
   const int last_place = exponent - format.mantissa_bits;
-  // Below 2^mantissa_bits for subnormals; for normals with the implicit one, which carries into the exponent field, as
-  // does rounding up to the next power of two.
+  // Below 2^mantissa_bits for subnormals; for normals with the implicit one, which carries into the
+  // exponent field, as does rounding up to the next power of two.
   const std::uint64_t kept = round_shift(x.significand, last_place - x.exponent, rounding);
   const auto exponent_field = static_cast<std::uint64_t>(exponent - smallest_exponent);
   return (exponent_field << format.mantissa_bits) + kept;

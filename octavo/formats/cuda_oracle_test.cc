@@ -23,8 +23,8 @@ template <Format F>
 void check_fp8(float x) {
   for (const Overflow overflow : {Overflow::saturate, Overflow::special}) {
     const std::uint32_t got = encode<F>(x, Rounding::nearest_even, overflow);
-    const std::uint32_t cuda =
-        __nv_cvt_float_to_fp8(x, overflow == Overflow::saturate ? __NV_SATFINITE : __NV_NOSAT, kCuda<F>);
+    const std::uint32_t cuda = __nv_cvt_float_to_fp8(
+        x, overflow == Overflow::saturate ? __NV_SATFINITE : __NV_NOSAT, kCuda<F>);
     if (traits(F).is_nan(cuda)) {  // CUDA's NaN has no sign
       ASSERT_TRUE(traits(F).is_nan(got)) << std::hexfloat << x;
     } else {
@@ -39,8 +39,8 @@ void check_fp4(float x) {
       << std::hexfloat << x;
 }
 
-// CUDA encodes the magnitude of negative numbers, and drops mantissa bits below bf16's smallest; so only what is positive
-// and at least 2^-127 is compared.
+// CUDA encodes the magnitude of negative numbers, and drops mantissa bits below bf16's smallest; so
+// only what is positive and at least 2^-127 is compared.
 void check_e8m0(float x) {
   if (!(x >= 0x1p-127f)) return;
   for (const Overflow overflow : {Overflow::saturate, Overflow::special}) {
@@ -72,7 +72,9 @@ TEST(FormatsCuda, E8m0fnu) { for_each_float(check_e8m0); }
 
 #else
 
-TEST(FormatsCuda, Conversions) { GTEST_SKIP() << "cuda_fp4.h was not found when this was configured"; }
+TEST(FormatsCuda, Conversions) {
+  GTEST_SKIP() << "cuda_fp4.h was not found when this was configured";
+}
 
 #endif
 

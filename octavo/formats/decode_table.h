@@ -1,4 +1,5 @@
-// The values of all codes of an 8-bit format (of a narrower one, repeated), for code that decodes by looking up.
+// The values of all codes of an 8-bit format (of a narrower one, repeated), for code that decodes
+// by looking up.
 #pragma once
 
 #include <array>

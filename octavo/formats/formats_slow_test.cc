@@ -1,4 +1,5 @@
-// All 2^32 floats into every narrow format, against thresholds that come from searching the values of all codes.
+// All 2^32 floats into every narrow format, against thresholds that come from searching the values
+// of all codes.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,7 +16,8 @@ namespace {
 
 using testing::Search;
 
-// As x grows, its code steps up where x passes the middle of two values (reaches it, where the upper code is even).
+// As x grows, its code steps up where x passes the middle of two values (reaches it, where the
+// upper code is even).
 class Steps {
  public:
   explicit Steps(Format format) : search_(format) {}
@@ -23,7 +25,8 @@ class Steps {
   // The code of x as if there were one more than the largest; x must not be below earlier ones.
   std::uint32_t advance(double x) {
     while (code_ <= search_.largest_code()) {
-      const double next = code_ == search_.largest_code() ? search_.beyond() : search_.value(code_ + 1);
+      const double next =
+          code_ == search_.largest_code() ? search_.beyond() : search_.value(code_ + 1);
       const double middle = (search_.value(code_) + next) / 2;
       if (x < middle || (x == middle && code_ % 2 == 0)) break;
       ++code_;
@@ -36,14 +39,15 @@ class Steps {
   std::uint32_t code_ = 0;
 };
 
-// One eighth of the finite magnitudes, both signs. Returns the bits of the first float that differs, or 0xFFFFFFFF.
+// One eighth of the finite magnitudes, both signs. Returns the bits of the first float that
+// differs, or 0xFFFFFFFF.
 template <Format F>
 std::uint32_t first_difference(std::uint32_t first, std::uint32_t last) {
   const Search search(F);
   Steps steps(F);
   const std::uint32_t beyond = search.largest_code() + 1;
-  const std::uint32_t overflow_code = search.encode(std::numeric_limits<double>::infinity(), Rounding::nearest_even,
-                                                    Overflow::special);
+  const std::uint32_t overflow_code = search.encode(std::numeric_limits<double>::infinity(),
+                                                    Rounding::nearest_even, Overflow::special);
   for (std::uint32_t bits = first; bits < last; ++bits) {
     const float x = std::bit_cast<float>(bits);
     const std::uint32_t code = steps.advance(x);
@@ -51,10 +55,11 @@ std::uint32_t first_difference(std::uint32_t first, std::uint32_t last) {
     const std::uint32_t special = code == beyond ? overflow_code : code;
     const std::uint32_t sign = traits(F).sign_bit();
     const std::uint32_t minus = traits(F).has_unsigned_zero() && clamped == 0 ? 0 : sign;
-    const bool equal = encode<F>(x, Rounding::nearest_even, Overflow::saturate) == clamped &&
-                       encode<F>(x, Rounding::nearest_even, Overflow::special) == special &&
-                       encode<F>(-x, Rounding::nearest_even, Overflow::saturate) == (clamped | minus) &&
-                       encode<F>(-x, Rounding::nearest_even, Overflow::special) == (special | minus);
+    const bool equal =
+        encode<F>(x, Rounding::nearest_even, Overflow::saturate) == clamped &&
+        encode<F>(x, Rounding::nearest_even, Overflow::special) == special &&
+        encode<F>(-x, Rounding::nearest_even, Overflow::saturate) == (clamped | minus) &&
+        encode<F>(-x, Rounding::nearest_even, Overflow::special) == (special | minus);
     if (!equal) return bits;
   }
   return 0xFFFFFFFF;
@@ -82,10 +87,13 @@ void check_all_floats() {
   // Infinities and NaN, which have no order: every pattern.
   const Search search(F);
   for (const std::uint32_t sign : {0u, 0x80000000u}) {
-    const double nan = sign != 0 ? -std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::quiet_NaN();
+    const double nan = sign != 0 ? -std::numeric_limits<double>::quiet_NaN()
+                                 : std::numeric_limits<double>::quiet_NaN();
     const std::uint32_t expected = search.encode(nan, Rounding::nearest_even, Overflow::special);
     for (std::uint32_t bits = kInfinity + 1; bits < 0x80000000u; ++bits) {
-      ASSERT_EQ(encode<F>(std::bit_cast<float>(sign | bits), Rounding::nearest_even, Overflow::special), expected);
+      ASSERT_EQ(
+          encode<F>(std::bit_cast<float>(sign | bits), Rounding::nearest_even, Overflow::special),
+          expected);
     }
   }
 }

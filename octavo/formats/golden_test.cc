@@ -27,7 +27,8 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> read_pairs(const std::strin
   return pairs;
 }
 
-// Where Octavo means to differ: ml_dtypes takes everything between 2^-127 and 2^-126 up; here the nearer one is chosen.
+// Where Octavo means to differ: ml_dtypes takes everything between 2^-127 and 2^-126 up; here the
+// nearer one is chosen.
 bool is_known_difference(Format format, std::uint32_t bf16) {
   return format == Format::e8m0fnu && bf16 > 0x0040 && bf16 < 0x0060;
 }
@@ -48,7 +49,8 @@ void check_encode() {
     }
     ASSERT_EQ(got, runs[run].second) << format_name(F) << " of bf16 0x" << std::hex << input;
   }
-  EXPECT_EQ(differences, F == Format::e8m0fnu ? 31u : 0u) << "a difference that is listed is no more";
+  EXPECT_EQ(differences, F == Format::e8m0fnu ? 31u : 0u)
+      << "a difference that is listed is no more";
 }
 
 template <Format F>
@@ -63,8 +65,12 @@ void check_decode() {
 
 TEST(FormatsGolden, E4m3fn) { check_encode<Format::e4m3fn>(), check_decode<Format::e4m3fn>(); }
 TEST(FormatsGolden, E5m2) { check_encode<Format::e5m2>(), check_decode<Format::e5m2>(); }
-TEST(FormatsGolden, E4m3fnuz) { check_encode<Format::e4m3fnuz>(), check_decode<Format::e4m3fnuz>(); }
-TEST(FormatsGolden, E5m2fnuz) { check_encode<Format::e5m2fnuz>(), check_decode<Format::e5m2fnuz>(); }
+TEST(FormatsGolden, E4m3fnuz) {
+  check_encode<Format::e4m3fnuz>(), check_decode<Format::e4m3fnuz>();
+}
+TEST(FormatsGolden, E5m2fnuz) {
+  check_encode<Format::e5m2fnuz>(), check_decode<Format::e5m2fnuz>();
+}
 TEST(FormatsGolden, E8m0fnu) { check_encode<Format::e8m0fnu>(), check_decode<Format::e8m0fnu>(); }
 TEST(FormatsGolden, E2m1fn) { check_encode<Format::e2m1fn>(), check_decode<Format::e2m1fn>(); }
 

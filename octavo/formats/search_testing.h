@@ -1,5 +1,5 @@
-// The formats once more, from their definitions, and rounding by searching all values: slow, plain, and with nothing in
-// common with convert.h.
+// The formats once more, from their definitions, and rounding by searching all values: slow, plain,
+// and with nothing in common with convert.h.
 #pragma once
 
 #include <algorithm>
@@ -86,7 +86,8 @@ class Search {
   // Where the last value's neighbour would be, were there one more code.
   double beyond() const { return 2 * values_.back() - values_[values_.size() - 2]; }
 
-  // The code of a non-negative number, or nothing where it overflows: rounded on a grid without end, it would lie beyond.
+  // The code of a non-negative number, or nothing where it overflows: rounded on a grid without
+  // end, it would lie beyond.
   std::optional<std::uint32_t> round(double x, Rounding rounding) const {
     const auto above = std::upper_bound(values_.begin(), values_.end(), x);
     const auto low = static_cast<std::uint32_t>(above - values_.begin()) - 1;
@@ -124,7 +125,8 @@ class Search {
         infinity = sign;
         break;
       case Specials::none:
-        if (std::isnan(x)) return overflow == Overflow::saturate ? largest_code() : negative ? 0 : sign;
+        if (std::isnan(x))
+          return overflow == Overflow::saturate ? largest_code() : negative ? 0 : sign;
         infinity = largest_code();
         break;
     }

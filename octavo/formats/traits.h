@@ -5,8 +5,9 @@
 //     value = (-1)^sign x            M / 2^mantissa_bits  x 2^(1 - bias)      if E == 0
 //     value = (-1)^sign x (1 + M / 2^mantissa_bits) x 2^(E - bias)            otherwise
 //
-// except for the codes that the table names as infinity and NaN, and except for e8m0fnu, which is all exponent: no
-// sign, no zero, no subnormals, value = 2^(E - bias) for each of its codes but one.
+// except for the codes that the table names as infinity and NaN, and except for e8m0fnu, which is
+// all exponent: no sign, no zero, no subnormals, value = 2^(E - bias) for each of its codes but
+// one.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +22,18 @@ struct FormatTraits {
   int exponent_bits;
   int mantissa_bits;
   int bias;
-  double largest;                // largest finite value
-  std::uint32_t largest_code;    // its code
-  std::uint32_t infinity_code;   // of +infinity; 0: the format has none
-  std::uint32_t nan_code;        // canonical quiet NaN, sign clear, payload zero; 0: the format has none
+  double largest;               // largest finite value
+  std::uint32_t largest_code;   // its code
+  std::uint32_t infinity_code;  // of +infinity; 0: the format has none
+  std::uint32_t nan_code;  // canonical quiet NaN, sign clear, payload zero; 0: the format has none
   double smallest_normal;
-  double smallest;               // smallest positive value
 
   constexpr bool has_sign() const { return bits == 1 + exponent_bits + mantissa_bits; }
   constexpr bool has_infinity() const { return infinity_code != 0; }
   constexpr bool has_nan() const { return nan_code != 0; }
+
+  // The smallest positive value: subnormal but for e8m0fnu, which has none.
+  constexpr double smallest() const { return smallest_normal / (1 << mantissa_bits); }
 
   constexpr std::uint32_t sign_bit() const { return has_sign() ? 1u << (bits - 1) : 0u; }
   constexpr std::uint32_t all_bits() const { return 0xFFFFFFFFu >> (32 - bits); }
@@ -52,16 +55,16 @@ struct FormatTraits {
 // In the order of Format.
 // clang-format off
 inline constexpr FormatTraits kFormatTraits[kFormatCount] = {
-    // name      bits exp man bias largest         code        infinity    NaN         normal    smallest
-    {"f32",        32, 8, 23, 127, 0x1.fffffep127, 0x7F7FFFFF, 0x7F800000, 0x7FC00000, 0x1p-126, 0x1p-149},
-    {"bf16",       16, 8,  7, 127, 0x1.fep127,     0x7F7F,     0x7F80,     0x7FC0,     0x1p-126, 0x1p-133},
-    {"f16",        16, 5, 10,  15, 65504,          0x7BFF,     0x7C00,     0x7E00,     0x1p-14,  0x1p-24},
-    {"e4m3fn",      8, 4,  3,   7, 448,            0x7E,       0,          0x7F,       0x1p-6,   0x1p-9},
-    {"e5m2",        8, 5,  2,  15, 57344,          0x7B,       0x7C,       0x7E,       0x1p-14,  0x1p-16},
-    {"e4m3fnuz",    8, 4,  3,   8, 240,            0x7F,       0,          0x80,       0x1p-7,   0x1p-10},
-    {"e5m2fnuz",    8, 5,  2,  16, 57344,          0x7F,       0,          0x80,       0x1p-15,  0x1p-17},
-    {"e8m0fnu",     8, 8,  0, 127, 0x1p127,        0xFE,       0,          0xFF,       0x1p-127, 0x1p-127},
-    {"e2m1fn",      4, 2,  1,   1, 6,              0x7,        0,          0,          1,        0.5},
+    // name, bits, exponent, mantissa bits, bias; largest, its code; infinity; NaN; smallest normal
+    {"f32",      32, 8, 23, 127, 0x1.fffffep127, 0x7F7FFFFF, 0x7F800000, 0x7FC00000, 0x1p-126},
+    {"bf16",     16, 8, 7,  127, 0x1.fep127,     0x7F7F,     0x7F80,     0x7FC0,     0x1p-126},
+    {"f16",      16, 5, 10, 15,  65504,          0x7BFF,     0x7C00,     0x7E00,     0x1p-14},
+    {"e4m3fn",   8,  4, 3,  7,   448,            0x7E,       0,          0x7F,       0x1p-6},
+    {"e5m2",     8,  5, 2,  15,  57344,          0x7B,       0x7C,       0x7E,       0x1p-14},
+    {"e4m3fnuz", 8,  4, 3,  8,   240,            0x7F,       0,          0x80,       0x1p-7},
+    {"e5m2fnuz", 8,  5, 2,  16,  57344,          0x7F,       0,          0x80,       0x1p-15},
+    {"e8m0fnu",  8,  8, 0,  127, 0x1p127,        0xFE,       0,          0xFF,       0x1p-127},
+    {"e2m1fn",   4,  2, 1,  1,   6,              0x7,        0,          0,          1},
 };
 // clang-format on
 

@@ -1,5 +1,5 @@
-// A code with its format: the types to store and pass numbers of a small format. Nothing converts by itself; the two
-// ways between a number and its code, bits and value, are named.
+// A code with its format: the types to store and pass numbers of a small format. Nothing converts
+// by itself; the two ways between a number and its code, bits and value, are named.
 #pragma once
 
 #include "octavo/formats/convert.h"

@@ -1,7 +1,7 @@
 #include "octavo/kernels/select.h"
 
-#include <cstdlib>
 #include <fmt/format.h>
+#include <cstdlib>
 
 #include "octavo/kernels/cast/cast_internal.h"
 
@@ -15,7 +15,8 @@ struct CastImplementation {
 
 constexpr CastImplementation kCastImplementations[] = {
 #define OCTAVO_CAST_KERNELS(level) \
-  {Isa::level, {#level, level::block_amax, level::block_quantize, level::block_dequantize, level::cast}},
+  {Isa::level,                     \
+   {#level, level::block_amax, level::block_quantize, level::block_dequantize, level::cast}},
 #include "octavo/kernels/cast/cast_manifest.inc"
 #undef OCTAVO_CAST_KERNELS
 };
@@ -52,8 +53,9 @@ const CastKernels& cast_kernels(Isa isa) {
   for (const CastImplementation& implementation : kCastImplementations) {
     if (implementation.isa == isa && supports(cpu_features(), isa)) return implementation.kernels;
   }
-  throw ContractError(fmt::format("cast_kernels: given {}, expected a level that is built and that this machine has",
-                                  isa_name(isa)));
+  throw ContractError(fmt::format(
+      "cast_kernels: given {}, expected a level that is built and that this machine has",
+      isa_name(isa)));
 }
 
 const CastKernels& cast_kernels() {

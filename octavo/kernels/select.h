@@ -1,5 +1,5 @@
-// Which implementation of each kernel family runs. The choice is a function of machine and environment: made once, can be
-// printed (`octavo info`), forced and refused (OCTAVO_CPU).
+// Which implementation of each kernel family runs. The choice is a function of machine and
+// environment: made once, can be printed (`octavo info`), forced and refused (OCTAVO_CPU).
 #pragma once
 
 #include "octavo/base/cpu_features.h"
@@ -8,8 +8,9 @@
 
 namespace octavo::kernels {
 
-// The best level that was built and that this machine has, or the one that OCTAVO_CPU names; read once per process.
-// bad_value: OCTAVO_CPU names a level that is unknown, not built, or that this machine lacks.
+// The best level that was built and that this machine has, or the one that OCTAVO_CPU names; read
+// once per process. bad_value: OCTAVO_CPU names a level that is unknown, not built, or that this
+// machine lacks.
 Result<Isa> selected_isa();
 
 bool is_built(Isa isa);
@@ -17,7 +18,8 @@ bool is_built(Isa isa);
 // The cast kernels of a level that is built and supported; throws ContractError otherwise.
 const CastKernels& cast_kernels(Isa isa);
 
-// Those of selected_isa(); throws ContractError where that is an error, so programs ask selected_isa() first.
+// Those of selected_isa(); throws ContractError where that is an error, so programs ask
+// selected_isa() first.
 const CastKernels& cast_kernels();
 
 }  // namespace octavo::kernels

@@ -14,18 +14,23 @@
 namespace octavo {
 namespace {
 
-// Columns quantized between two looks at amax: wide enough for long rows of memory, small enough (128 rows of BF16:
-// 128 KiB) that the second pass finds the source in L2.
-constexpr std::uint64_t kChunkCols = 512;
+// Columns quantized between two looks at amax: wide enough for long rows of memory, small enough
+// (128 rows of BF16: 64 KiB) that the second pass finds the source in L2.
+constexpr std::uint64_t kChunkCols = 256;
 
-std::size_t element_bytes(Format format) { return static_cast<std::size_t>(bits_per_element(format)) / 8; }
+std::size_t element_bytes(Format format) {
+  return static_cast<std::size_t>(bits_per_element(format)) / 8;
+}
 
 const std::byte* element(const ConstMatrix& matrix, std::size_t row, std::size_t col) {
-  return static_cast<const std::byte*>(matrix.data) + (row * matrix.stride + col) * element_bytes(matrix.format);
+  return static_cast<const std::byte*>(matrix.data) +
+         (row * matrix.stride + col) * element_bytes(matrix.format);
 }
 
 void check(bool ok, std::string_view operation, std::size_t given, std::uint64_t expected) {
-  if (!ok) throw ContractError(fmt::format("{}: {} scales given, {} expected", operation, given, expected));
+  if (!ok)
+    throw ContractError(
+        fmt::format("{}: {} scales given, {} expected", operation, given, expected));
 }
 
 float widen(Format format, std::uint32_t bits) {
@@ -44,13 +49,16 @@ std::uint32_t load_bits(const ConstMatrix& matrix, std::size_t row, std::size_t 
 
 float magnitude(Format format, std::uint32_t bits) { return widen(format, bits); }
 
-bool is_finite_magnitude(Format format, std::uint32_t bits) { return bits < traits(format).infinity_code; }
+bool is_finite_magnitude(Format format, std::uint32_t bits) {
+  return bits < traits(format).infinity_code;
+}
 
 void block_row_amax(const kernels::CastKernels& kernels, const ConstMatrix& rows,
                     std::uint64_t block_cols, std::span<std::uint32_t> amax) {
   check(amax.size() == ceil_div(rows.cols, block_cols), "block_row_amax", amax.size(),
         ceil_div(rows.cols, block_cols));
-  kernels.block_amax({rows.format, rows.data, rows.stride, rows.rows, rows.cols, block_cols, amax.data()});
+  kernels.block_amax(
+      {rows.format, rows.data, rows.stride, rows.rows, rows.cols, block_cols, amax.data()});
 }
 
 void block_row_quantize(const kernels::CastKernels& kernels, const ConstMatrix& rows,
@@ -58,8 +66,8 @@ void block_row_quantize(const kernels::CastKernels& kernels, const ConstMatrix& 
                         kernels::ScaleOp op, CodeMatrix codes, const void* next, bool stream) {
   check(factors.size() == ceil_div(rows.cols, block_cols), "block_row_quantize", factors.size(),
         ceil_div(rows.cols, block_cols));
-  kernels.block_quantize({rows.format, rows.data, rows.stride, rows.rows, rows.cols, block_cols, factors.data(), op,
-                          codes.data, codes.stride, next, stream});
+  kernels.block_quantize({rows.format, rows.data, rows.stride, rows.rows, rows.cols, block_cols,
+                          factors.data(), op, codes.data, codes.stride, next, stream});
 }
 
 std::optional<NonFinite> find_non_finite(const ConstMatrix& rows) {
@@ -79,7 +87,8 @@ std::optional<NonFinite> quantize_blocks(const kernels::CastKernels& kernels,
   const std::uint64_t block_cols = recipe.block.cols;
   const std::uint64_t grid_cols = ceil_div(matrix.cols, block_cols);
   const std::uint64_t grid_rows = ceil_div(matrix.rows, recipe.block.rows);
-  check(scales.size() == grid_rows * grid_cols, "quantize_blocks", scales.size(), grid_rows * grid_cols);
+  check(scales.size() == grid_rows * grid_cols, "quantize_blocks", scales.size(),
+        grid_rows * grid_cols);
 
   const kernels::ScaleOp op = scale_op(recipe.rule, recipe.scale_fmt);
   const std::uint64_t chunk_blocks = std::max<std::uint64_t>(1, kChunkCols / block_cols);
@@ -98,12 +107,13 @@ std::optional<NonFinite> quantize_blocks(const kernels::CastKernels& kernels,
       block_row_amax(kernels, chunk, block_cols, std::span(amax).first(blocks));
       for (std::uint64_t b = 0; b < blocks; ++b) {
         if (!is_finite_magnitude(matrix.format, amax[b])) {
-          std::optional<NonFinite> bad = find_non_finite({matrix.format, element(matrix, row, 0), rows, matrix.cols,
-                                                          matrix.stride});
+          std::optional<NonFinite> bad = find_non_finite(
+              {matrix.format, element(matrix, row, 0), rows, matrix.cols, matrix.stride});
           bad->row += row;
           return bad;
         }
-        const BlockScale scale = compute_scale(magnitude(matrix.format, amax[b]), recipe.rule, recipe.scale_fmt);
+        const BlockScale scale =
+            compute_scale(magnitude(matrix.format, amax[b]), recipe.rule, recipe.scale_fmt);
         scales[block_row * grid_cols + first + b] = scale.scale;
         factors[b] = scale.factor;
       }
@@ -125,21 +135,25 @@ void dequantize_blocks(const kernels::CastKernels& kernels, const CodeWindow& co
   const std::uint64_t first_col = codes.col0 / block.cols;
   const std::uint64_t grid_rows = (codes.row0 + codes.rows - 1) / block.rows - first_row + 1;
   const std::uint64_t grid_cols = (codes.col0 + codes.cols - 1) / block.cols - first_col + 1;
-  check(scales.size() == grid_rows * grid_cols, "dequantize_blocks", scales.size(), grid_rows * grid_cols);
+  check(scales.size() == grid_rows * grid_cols, "dequantize_blocks", scales.size(),
+        grid_rows * grid_cols);
   const bool packed = codes.format == Format::e2m1fn;
   const std::size_t to_bytes = element_bytes(to.format);
   kernels::DequantizeCounts unwanted{};
 
-  // A kernel call begins on a block boundary, so a first column block that is cut on its left is a call of its own.
-  const std::size_t head =
-      codes.col0 % block.cols == 0
-          ? 0
-          : static_cast<std::size_t>(std::min<std::uint64_t>(codes.cols, block.cols - codes.col0 % block.cols));
-  const auto call = [&](std::size_t row, std::size_t rows, std::size_t col, std::size_t cols, const float* scale) {
-    kernels.block_dequantize({codes.format, codes.data + row * codes.stride + (packed ? col / 2 : col), codes.stride,
-                              rows, cols, block.cols, scale, to.format,
-                              static_cast<std::byte*>(to.data) + (row * to.stride + col) * to_bytes, to.stride,
-                              to.saturate, to.counts != nullptr ? to.counts : &unwanted, nullptr, to.stream});
+  // A kernel call begins on a block boundary, so a first column block that is cut on its left is a
+  // call of its own.
+  const std::size_t head = codes.col0 % block.cols == 0
+                               ? 0
+                               : static_cast<std::size_t>(std::min<std::uint64_t>(
+                                     codes.cols, block.cols - codes.col0 % block.cols));
+  const auto call = [&](std::size_t row, std::size_t rows, std::size_t col, std::size_t cols,
+                        const float* scale) {
+    kernels.block_dequantize(
+        {codes.format, codes.data + row * codes.stride + (packed ? col / 2 : col), codes.stride,
+         rows, cols, block.cols, scale, to.format,
+         static_cast<std::byte*>(to.data) + (row * to.stride + col) * to_bytes, to.stride,
+         to.saturate, to.counts != nullptr ? to.counts : &unwanted, nullptr, to.stream});
   };
   std::size_t row = 0;
   for (std::uint64_t g = 0; g < grid_rows; ++g) {

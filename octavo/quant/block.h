@@ -1,5 +1,6 @@
-// Block quantization and dequantization of matrices in memory. Block index = row / block_rows, column / block_cols; edge
-// blocks are ragged and their scale comes from their real elements only. Grids are ceil-divided and row-major.
+// Block quantization and dequantization of matrices in memory. Block index = row / block_rows,
+// column / block_cols; edge blocks are ragged and their scale comes from their real elements only.
+// Grids are ceil-divided and row-major.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,8 @@ struct BlockRecipe {
   ScaleFormat scale_fmt = ScaleFormat::float32;
 };
 
-// A matrix in memory: element (r, c) at data + r * stride + c, in elements of `format` (f32, bf16, f16).
+// A matrix in memory: element (r, c) at data + r * stride + c, in elements of `format` (f32, bf16,
+// f16).
 struct ConstMatrix {
   Format format;
   const void* data;
@@ -47,7 +49,8 @@ struct NonFinite {
   float value;
 };
 
-// Raises amax[b] to the largest magnitude bits in block b of a block row, or of a piece of one (see BlockAmaxArgs).
+// Raises amax[b] to the largest magnitude bits in block b of a block row, or of a piece of one (see
+// BlockAmaxArgs).
 void block_row_amax(const kernels::CastKernels& kernels, const ConstMatrix& rows,
                     std::uint64_t block_cols, std::span<std::uint32_t> amax);
 
@@ -55,7 +58,8 @@ void block_row_amax(const kernels::CastKernels& kernels, const ConstMatrix& rows
 float magnitude(Format format, std::uint32_t bits);
 bool is_finite_magnitude(Format format, std::uint32_t bits);
 
-// Codes of a block row, or of a piece of one, for factors that are known. `next`: see BlockQuantizeArgs::prefetch.
+// Codes of a block row, or of a piece of one, for factors that are known. `next`: see
+// BlockQuantizeArgs::prefetch.
 void block_row_quantize(const kernels::CastKernels& kernels, const ConstMatrix& rows,
                         std::uint64_t block_cols, std::span<const float> factors,
                         kernels::ScaleOp op, CodeMatrix codes, const void* next, bool stream);
@@ -63,16 +67,19 @@ void block_row_quantize(const kernels::CastKernels& kernels, const ConstMatrix& 
 // The first element of `rows` that is NaN or infinite, if any.
 std::optional<NonFinite> find_non_finite(const ConstMatrix& rows);
 
-// codes (rows, cols) and scales (ceil(rows / block.rows), ceil(cols / block.cols)) of a whole matrix, or of a band of
-// whole block rows. `stream`: the codes are not read again soon. Returns the first element that is not finite, where
-// there is one; codes and scales from its block row on are then undefined.
+// codes (rows, cols) and scales (ceil(rows / block.rows), ceil(cols / block.cols)) of a whole
+// matrix, or of a band of whole block rows. `stream`: the codes are not read again soon. Returns
+// the first element that is not finite, where there is one; codes and scales from its block row on
+// are then undefined.
 std::optional<NonFinite> quantize_blocks(const kernels::CastKernels& kernels,
                                          const ConstMatrix& matrix, const BlockRecipe& recipe,
                                          CodeMatrix codes, std::span<float> scales, bool stream);
 
-// A window of a quantized matrix: its first element is (row0, col0) of the matrix, which decides the blocks that it cuts.
+// A window of a quantized matrix: its first element is (row0, col0) of the matrix, which decides
+// the blocks that it cuts.
 struct CodeWindow {
-  Format format;  // e4m3fn, e5m2, e4m3fnuz, e5m2fnuz; e2m1fn packed (then col0, cols and block.cols are even)
+  Format format;  // e4m3fn, e5m2, e4m3fnuz, e5m2fnuz; e2m1fn packed (then col0, cols and block.cols
+                  // are even)
   const std::uint8_t* data;
   std::size_t stride;  // bytes
   std::uint64_t row0;

@@ -37,7 +37,8 @@ class GoldenFile {
   GoldenTensor operator[](const std::string& name) const {
     const Json& entry = header_.at(name);
     const auto offsets = entry.at("data_offsets").get<std::vector<std::size_t>>();
-    return {entry.at("dtype"), entry.at("shape"), file_.substr(data_ + offsets[0], offsets[1] - offsets[0])};
+    return {entry.at("dtype"), entry.at("shape"),
+            file_.substr(data_ + offsets[0], offsets[1] - offsets[0])};
   }
 
  private:
@@ -54,7 +55,9 @@ TEST(QuantizeGolden, CodesScalesAndDequantizedValuesToTheBit) {
     const std::string name = c.at("name");
     SCOPED_TRACE(name);
     const GoldenTensor tensor = golden[name + ".source"];
-    const Format format = tensor.dtype == "F32" ? Format::f32 : tensor.dtype == "F16" ? Format::f16 : Format::bf16;
+    const Format format = tensor.dtype == "F32"   ? Format::f32
+                          : tensor.dtype == "F16" ? Format::f16
+                                                  : Format::bf16;
     testing::Source source(format, tensor.shape.at(0), tensor.shape.at(1));
     ASSERT_EQ(source.bytes.size(), tensor.bytes.size());
     std::memcpy(source.bytes.data(), tensor.bytes.data(), tensor.bytes.size());
@@ -64,9 +67,11 @@ TEST(QuantizeGolden, CodesScalesAndDequantizedValuesToTheBit) {
     recipe.rule = rule_from_name(c.at("rule").get<std::string>()).value();
     recipe.scale_fmt = scale_format_from_name(c.at("scale_fmt").get<std::string>()).value();
     std::string codes(source.rows * source.cols, '\0');
-    std::vector<float> scales(ceil_div(source.rows, recipe.block.rows) * ceil_div(source.cols, recipe.block.cols));
+    std::vector<float> scales(ceil_div(source.rows, recipe.block.rows) *
+                              ceil_div(source.cols, recipe.block.cols));
     ASSERT_FALSE(quantize_blocks(kernels::cast_kernels(), source.view(), recipe,
-                                 {reinterpret_cast<std::uint8_t*>(codes.data()), source.cols}, scales, false));
+                                 {reinterpret_cast<std::uint8_t*>(codes.data()), source.cols},
+                                 scales, false));
     EXPECT_EQ(codes, golden[name + ".codes"].bytes);
 
     const GoldenTensor scale = golden[name + ".scale"];
@@ -83,9 +88,10 @@ TEST(QuantizeGolden, CodesScalesAndDequantizedValuesToTheBit) {
 
     std::string dequantized(codes.size() * 2, '\0');
     dequantize_blocks(kernels::cast_kernels(),
-                      {Format::e4m3fn, reinterpret_cast<const std::uint8_t*>(codes.data()), source.cols, 0, 0,
-                       source.rows, source.cols},
-                      recipe.block, scales, {Format::bf16, dequantized.data(), source.cols, false, false, nullptr});
+                      {Format::e4m3fn, reinterpret_cast<const std::uint8_t*>(codes.data()),
+                       source.cols, 0, 0, source.rows, source.cols},
+                      recipe.block, scales,
+                      {Format::bf16, dequantized.data(), source.cols, false, false, nullptr});
     EXPECT_EQ(dequantized, golden[name + ".dequantized"].bytes);
   }
 }

@@ -1,5 +1,6 @@
-// What the tests of quantization share: the rules computed a second way, from the formulas alone, and inputs for them.
-// Every f32 operation is written as an exact (or wider) double operation and one explicit rounding.
+// What the tests of quantization share: the rules computed a second way, from the formulas alone,
+// and inputs for them. Every f32 operation is written as an exact (or wider) double operation and
+// one explicit rounding.
 #pragma once
 
 #include <algorithm>
@@ -84,12 +85,14 @@ inline ExpectedScale expected_scale(double amax, ScaleRule rule, ScaleFormat sca
   ExpectedScale e{1, 1, false};
   if (rule == ScaleRule::deepgemm) amax = std::max(amax, static_cast<double>(1e-4f));
   if (amax > 0) {
-    const bool overflow = rounded(kM / amax) > std::numeric_limits<float>::max();
-    if (overflow) {
+    // PyTorch computes 448 / tensor as 448 times the rounded reciprocal.
+    const float q =
+        rule == ScaleRule::transformers ? rounded(kM * rounded(1.0 / amax)) : rounded(kM / amax);
+    if (q > std::numeric_limits<float>::max()) {
       e.factor = std::numeric_limits<float>::max();
       e.scale = rounded(1.0 / e.factor);
     } else if (rule == ScaleRule::transformers) {
-      e.factor = rounded(kM / amax);
+      e.factor = q;
       e.scale = rounded(1.0 / e.factor);
     } else {
       e.scale = rounded(amax / kM);
@@ -117,7 +120,11 @@ struct Source {
   std::vector<std::byte> bytes;
 
   Source(Format f, std::size_t r, std::size_t c, std::size_t padding = 0)
-      : format(f), rows(r), cols(c), stride(c + padding), bytes(r * stride * width(), std::byte{0xFF}) {}
+      : format(f),
+        rows(r),
+        cols(c),
+        stride(c + padding),
+        bytes(r * stride * width(), std::byte{0xFF}) {}
 
   std::size_t width() const { return format == Format::f32 ? 4 : 2; }
   void set(std::size_t r, std::size_t c, std::uint32_t bits) {
@@ -146,27 +153,43 @@ inline constexpr Kind kKinds[] = {Kind::gaussian, Kind::heavy_tailed, Kind::subn
 
 inline void fill(Source& source, Kind kind, std::mt19937& random) {
   const std::uint32_t infinity = bits_near(Format::f32, std::numeric_limits<float>::infinity());
-  const std::uint32_t finite = source.format == Format::f32 ? infinity : source.format == Format::bf16 ? 0x7F80u : 0x7C00u;
+  const std::uint32_t finite = source.format == Format::f32    ? infinity
+                               : source.format == Format::bf16 ? 0x7F80u
+                                                               : 0x7C00u;
   const std::uint32_t sign = source.format == Format::f32 ? 0x8000'0000u : 0x8000u;
-  const std::uint32_t least_normal = source.format == Format::f32 ? 0x80'0000u : source.format == Format::bf16 ? 0x80u : 0x400u;
+  const std::uint32_t least_normal = source.format == Format::f32    ? 0x80'0000u
+                                     : source.format == Format::bf16 ? 0x80u
+                                                                     : 0x400u;
   std::normal_distribution<float> normal(0, 0.02f);
   std::cauchy_distribution<float> cauchy(0, 0.01f);
   const auto below = [&](std::uint32_t end) {
-    return std::uniform_int_distribution<std::uint32_t>(0, end - 1)(random) | (random() % 2 == 0 ? sign : 0u);
+    return std::uniform_int_distribution<std::uint32_t>(0, end - 1)(random) |
+           (random() % 2 == 0 ? sign : 0u);
   };
   for (std::size_t r = 0; r < source.rows; ++r) {
     for (std::size_t c = 0; c < source.cols; ++c) {
       std::uint32_t bits = 0;
       switch (kind) {
-        case Kind::gaussian: bits = bits_near(source.format, normal(random)); break;
-        case Kind::heavy_tailed: bits = bits_near(source.format, cauchy(random)); break;
-        case Kind::subnormal: bits = below(least_normal); break;
-        case Kind::zeros: bits = random() % 2 == 0 ? sign : 0; break;
-        case Kind::any_finite: bits = below(finite); break;
+        case Kind::gaussian:
+          bits = bits_near(source.format, normal(random));
+          break;
+        case Kind::heavy_tailed:
+          bits = bits_near(source.format, cauchy(random));
+          break;
+        case Kind::subnormal:
+          bits = below(least_normal);
+          break;
+        case Kind::zeros:
+          bits = random() % 2 == 0 ? sign : 0;
+          break;
+        case Kind::any_finite:
+          bits = below(finite);
+          break;
         case Kind::midpoints: {  // between two neighbouring codes at scale 1: amax is 448
           const auto code = random() % 126;
           const double middle = (e4m3_magnitudes()[code] + e4m3_magnitudes()[code + 1]) / 2;
-          bits = bits_near(source.format, static_cast<float>(c == 0 ? kM : middle)) | (random() % 2 == 0 ? sign : 0);
+          bits = bits_near(source.format, static_cast<float>(c == 0 ? kM : middle)) |
+                 (random() % 2 == 0 ? sign : 0);
           break;
         }
       }
@@ -190,7 +213,8 @@ inline Quantized expected_blocks(const Source& source, const BlockRecipe& recipe
       const std::size_t col_end = std::min<std::size_t>(source.cols, col + recipe.block.cols);
       double amax = 0;
       for (std::size_t r = row; r < row_end; ++r) {
-        for (std::size_t c = col; c < col_end; ++c) amax = std::max(amax, std::abs(source.value(r, c)));
+        for (std::size_t c = col; c < col_end; ++c)
+          amax = std::max(amax, std::abs(source.value(r, c)));
       }
       const ExpectedScale scale = expected_scale(amax, recipe.rule, recipe.scale_fmt);
       result.scales.push_back(scale.scale);
@@ -204,13 +228,15 @@ inline Quantized expected_blocks(const Source& source, const BlockRecipe& recipe
   return result;
 }
 
-inline constexpr ScaleRule kRules[] = {ScaleRule::transformers, ScaleRule::deepseek, ScaleRule::deepgemm};
+inline constexpr ScaleRule kRules[] = {ScaleRule::transformers, ScaleRule::deepseek,
+                                       ScaleRule::deepgemm};
 inline constexpr ScaleFormat kScaleFormats[] = {ScaleFormat::float32, ScaleFormat::ue8m0};
 inline constexpr Format kSourceFormats[] = {Format::f32, Format::bf16, Format::f16};
 
 inline std::string describe(const BlockRecipe& recipe, Format format) {
-  return std::string(rule_name(recipe.rule)) + " " + std::string(scale_format_name(recipe.scale_fmt)) + " " +
-         format_name(format) + " blocks " + std::to_string(recipe.block.rows) + "x" + std::to_string(recipe.block.cols);
+  return std::string(rule_name(recipe.rule)) + " " +
+         std::string(scale_format_name(recipe.scale_fmt)) + " " + format_name(format) + " blocks " +
+         std::to_string(recipe.block.rows) + "x" + std::to_string(recipe.block.cols);
 }
 
 }  // namespace octavo::testing

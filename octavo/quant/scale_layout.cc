@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::uint64_t kMxGroup = 32;  // OCP MX: elements per scale
 
-// The grid of each slice that the shape of the scales spells, where the leading dimensions allow it.
+// The grid of each slice that the shape of the scales spells, where the leading dimensions allow
+// it.
 struct Grid {
   std::uint64_t rows;
   std::uint64_t cols;
@@ -17,23 +18,31 @@ struct Grid {
 
 std::optional<Grid> spelled_grid(const Shape& weight, const Shape& scale) {
   const std::size_t leading = weight.size() - 2;
-  if (scale.size() < leading || !std::equal(weight.begin(), weight.begin() + static_cast<std::ptrdiff_t>(leading), scale.begin())) {
+  if (scale.size() < leading ||
+      !std::equal(weight.begin(), weight.begin() + static_cast<std::ptrdiff_t>(leading),
+                  scale.begin())) {
     return std::nullopt;
   }
   switch (scale.size() - leading) {
-    case 0: return Grid{1, 1};                  // (E): one per slice
-    case 1: return Grid{scale[leading], 1};     // (E, R): one per row
-    case 2: return Grid{scale[leading], scale[leading + 1]};
-    default: return std::nullopt;
+    case 0:
+      return Grid{1, 1};  // (E): one per slice
+    case 1:
+      return Grid{scale[leading], 1};  // (E, R): one per row
+    case 2:
+      return Grid{scale[leading], scale[leading + 1]};
+    default:
+      return std::nullopt;
   }
 }
 
 }  // namespace
 
-std::string to_string(const BlockSize& block) { return fmt::format("{}x{}", block.rows, block.cols); }
+std::string to_string(const BlockSize& block) {
+  return fmt::format("{}x{}", block.rows, block.cols);
+}
 
-Result<ScaleLayout> match_scale(const Shape& weight, const Shape& scale, std::optional<BlockSize> configured,
-                                bool exponents) {
+Result<ScaleLayout> match_scale(const Shape& weight, const Shape& scale,
+                                std::optional<BlockSize> configured, bool exponents) {
   const Matrices w = as_matrices(weight);
   const BlockSize whole{std::max<std::uint64_t>(1, w.rows), std::max<std::uint64_t>(1, w.cols)};
   if (element_count(scale) == 1) return ScaleLayout{whole, 1, 1, 1};
@@ -46,12 +55,15 @@ Result<ScaleLayout> match_scale(const Shape& weight, const Shape& scale, std::op
     for (const BlockSize& size : {whole, block, BlockSize{1, whole.cols}}) {
       if (is(size)) return ScaleLayout{size, w.slices, grid->rows, grid->cols};
     }
-    if (exponents && is({1, kMxGroup})) return ScaleLayout{{1, kMxGroup}, w.slices, grid->rows, grid->cols};
+    if (exponents && is({1, kMxGroup}))
+      return ScaleLayout{{1, kMxGroup}, w.slices, grid->rows, grid->cols};
   }
-  return fail(ErrorCode::bad_model,
-              fmt::format("scales of shape {} do not fit a weight of shape {}: blocks of {}{} need {}", to_string(scale),
-                          to_string(weight), to_string(block), configured ? "" : " (no weight_block_size is given)",
-                          to_string(Shape{ceil_div(w.rows, block.rows), ceil_div(w.cols, block.cols)})));
+  return fail(
+      ErrorCode::bad_model,
+      fmt::format("scales of shape {} do not fit a weight of shape {}: blocks of {}{} need {}",
+                  to_string(scale), to_string(weight), to_string(block),
+                  configured ? "" : " (no weight_block_size is given)",
+                  to_string(Shape{ceil_div(w.rows, block.rows), ceil_div(w.cols, block.cols)})));
 }
 
 }  // namespace octavo

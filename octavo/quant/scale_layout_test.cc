@@ -27,7 +27,12 @@ const Case kCases[] = {
     {"128 + 64 rows, not 96 + 96", {192, 128}, {2, 1}, k128, false, ScaleLayout{k128, 1, 2, 1}},
     {"blocks of 32", {96, 64}, {3, 2}, k32, false, ScaleLayout{k32, 1, 3, 2}},
     {"ragged in both directions", {129, 257}, {2, 3}, k128, false, ScaleLayout{k128, 1, 2, 3}},
-    {"a block that is not square", {64, 96}, {2, 2}, BlockSize{32, 64}, false, ScaleLayout{{32, 64}, 1, 2, 2}},
+    {"a block that is not square",
+     {64, 96},
+     {2, 2},
+     BlockSize{32, 64},
+     false,
+     ScaleLayout{{32, 64}, 1, 2, 2}},
 
     {"0-d", {576, 7168}, {}, k128, false, ScaleLayout{{576, 7168}, 1, 1, 1}},
     {"(1)", {576, 7168}, {1}, k128, false, ScaleLayout{{576, 7168}, 1, 1, 1}},
@@ -40,16 +45,31 @@ const Case kCases[] = {
     {"per expert", {4, 8, 16}, {4}, kNone, false, ScaleLayout{{8, 16}, 4, 1, 1}},
     {"(E, 1, 1)", {4, 8, 16}, {4, 1, 1}, k128, false, ScaleLayout{{8, 16}, 4, 1, 1}},
     {"per expert and row", {4, 8, 16}, {4, 8}, kNone, false, ScaleLayout{{1, 16}, 4, 8, 1}},
-    {"per expert and row, in a column", {4, 8, 16}, {4, 8, 1}, kNone, false, ScaleLayout{{1, 16}, 4, 8, 1}},
+    {"per expert and row, in a column",
+     {4, 8, 16},
+     {4, 8, 1},
+     kNone,
+     false,
+     ScaleLayout{{1, 16}, 4, 8, 1}},
     {"blocks of experts", {4, 200, 300}, {4, 2, 3}, k128, false, ScaleLayout{k128, 4, 2, 3}},
     {"4-D", {2, 3, 200, 300}, {2, 3, 2, 3}, k128, false, ScaleLayout{k128, 6, 2, 3}},
 
     {"MX", {64, 96}, {64, 3}, kNone, true, ScaleLayout{{1, 32}, 1, 64, 3}},
     {"MX, ragged", {64, 100}, {64, 4}, kNone, true, ScaleLayout{{1, 32}, 1, 64, 4}},
-    {"MX beside a configured block", {256, 256}, {256, 8}, k128, true, ScaleLayout{{1, 32}, 1, 256, 8}},
+    {"MX beside a configured block",
+     {256, 256},
+     {256, 8},
+     k128,
+     true,
+     ScaleLayout{{1, 32}, 1, 256, 8}},
     {"MX experts", {4, 64, 96}, {4, 64, 3}, kNone, true, ScaleLayout{{1, 32}, 4, 64, 3}},
     {"MX needs exponents", {64, 96}, {64, 3}, kNone, false, kNone},
-    {"1x32 floats as configured", {64, 96}, {64, 3}, BlockSize{1, 32}, false, ScaleLayout{{1, 32}, 1, 64, 3}},
+    {"1x32 floats as configured",
+     {64, 96},
+     {64, 3},
+     BlockSize{1, 32},
+     false,
+     ScaleLayout{{1, 32}, 1, 64, 3}},
 
     {"one row of blocks too few", {576, 7168}, {4, 56}, k128, false, kNone},
     {"one too many", {576, 7168}, {6, 56}, k128, false, kNone},
@@ -88,7 +108,8 @@ TEST(ScaleLayout, RefusalsSayWhatIsThereAndWhatIsNeeded) {
     EXPECT_THAT(got.error().message, HasSubstr(part));
   }
   EXPECT_THAT(got.error().message, ::testing::Not(HasSubstr("no weight_block_size")));
-  EXPECT_THAT(match_scale({192, 128}, {3, 1}, kNone, false).error().message, HasSubstr("no weight_block_size is given"));
+  EXPECT_THAT(match_scale({192, 128}, {3, 1}, kNone, false).error().message,
+              HasSubstr("no weight_block_size is given"));
 }
 
 TEST(ScaleLayout, BlockAsText) { EXPECT_EQ(to_string(BlockSize{1, 32}), "1x32"); }

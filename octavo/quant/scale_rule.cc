@@ -30,7 +30,9 @@ std::optional<ScaleRule> rule_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view scale_format_name(ScaleFormat format) { return format == ScaleFormat::ue8m0 ? "ue8m0" : "float"; }
+std::string_view scale_format_name(ScaleFormat format) {
+  return format == ScaleFormat::ue8m0 ? "ue8m0" : "float";
+}
 
 std::optional<ScaleFormat> scale_format_from_name(std::string_view name) {
   if (name == "float") return ScaleFormat::float32;
@@ -45,7 +47,8 @@ kernels::ScaleOp scale_op(ScaleRule rule, ScaleFormat format) {
 
 BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format) {
   if (rule == ScaleRule::deepgemm) amax = std::max(amax, kDeepgemmFloor);
-  // PyTorch divides a number by a tensor as number * reciprocal, so Transformers' 448 / amax is rounded twice.
+  // PyTorch divides a number by a tensor as number * reciprocal, so Transformers' 448 / amax is
+  // rounded twice.
   const float q = rule == ScaleRule::transformers ? kE4m3Max * (1.0f / amax) : kE4m3Max / amax;
 
   BlockScale result{1.0f, 1.0f};
@@ -68,7 +71,8 @@ BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format) {
 }
 
 std::uint8_t ue8m0_round_up(float x) {
-  const std::uint8_t code = encode<Format::e8m0fnu>(x, Rounding::away_from_zero, Overflow::saturate);
+  const std::uint8_t code =
+      encode<Format::e8m0fnu>(x, Rounding::away_from_zero, Overflow::saturate);
   return std::max<std::uint8_t>(code, 1);  // 2^-127 is denormal in f32; codes end at 254
 }
 

@@ -1,5 +1,5 @@
-// From the largest magnitude of a block to its scale, by the rules that published checkpoints were made with.
-// One meaning of scale everywhere: real value = code x scale.
+// From the largest magnitude of a block to its scale, by the rules that published checkpoints were
+// made with. One meaning of scale everywhere: real value = code x scale.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,22 @@ inline constexpr float kE4m3Max = 448.0f;
 
 // M = 448, amax the block's largest magnitude, all in f32:
 enum class ScaleRule : std::uint8_t {
-  transformers,  // q = M * (1 / amax), s = 1 / q, code = w * q   (Transformers' Fp8Quantize; every step rounded)
+  transformers,  // q = M * (1 / amax), s = 1 / q, code = w * q   (Transformers' Fp8Quantize; every
+                 // step rounded)
   deepseek,      // s = amax / M, code = w / s              (DeepSeek-V3 weight_quant)
-  deepgemm,      // amax >= 1e-4, s = amax / M, code = w * (1 / s)   (DeepGEMM per_block_cast_to_fp8)
+  deepgemm,  // amax >= 1e-4, s = amax / M, code = w * (1 / s)   (DeepGEMM per_block_cast_to_fp8)
 };
 
 enum class ScaleFormat : std::uint8_t {
   float32,  // "float": any f32
-  ue8m0,    // a power of two, rounded up from the rule's scale; codes are computed for the rounded scale
+  ue8m0,    // a power of two, rounded up from the rule's scale; codes are computed for the rounded
+            // scale
 };
 
 std::string_view rule_name(ScaleRule rule);
 std::optional<ScaleRule> rule_from_name(std::string_view name);
-std::string_view scale_format_name(ScaleFormat format);  // "float", "ue8m0": config.json's scale_fmt
+std::string_view scale_format_name(
+    ScaleFormat format);  // "float", "ue8m0": config.json's scale_fmt
 std::optional<ScaleFormat> scale_format_from_name(std::string_view name);
 
 // What a block stores, and what its codes are computed with: code = e4m3fn(clamp(w op factor)).
@@ -35,15 +38,17 @@ struct BlockScale {
   float factor;
 };
 
-// w / factor for `deepseek` with float scales, else w * factor: dividing by a power of two and multiplying by its
-// reciprocal are the same.
+// w / factor for `deepseek` with float scales, else w * factor: dividing by a power of two and
+// multiplying by its reciprocal are the same.
 kernels::ScaleOp scale_op(ScaleRule rule, ScaleFormat format);
 
-// amax is finite and >= 0. Two guards beyond the originals: where M / amax overflows, q is the largest float (and
-// s = 1 / q, by every rule); a block of zeros has scale 1, or under `deepgemm` its floor's scale.
+// amax is finite and >= 0. Two guards beyond the originals: where M / amax overflows, q is the
+// largest float (and s = 1 / q, by every rule); a block of zeros has scale 1, or under `deepgemm`
+// its floor's scale.
 BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format);
 
-// UE8M0 ("variant C"): the exponent byte of the next power of two >= x, within 1..254. x is positive and finite, or zero.
+// UE8M0 ("variant C"): the exponent byte of the next power of two >= x, within 1..254. x is
+// positive and finite, or zero.
 std::uint8_t ue8m0_round_up(float x);
 float ue8m0_value(std::uint8_t code);  // 2^(code - 127), NaN for 255
 

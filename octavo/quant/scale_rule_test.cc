@@ -12,8 +12,8 @@
 namespace octavo {
 namespace {
 
-using testing::ExpectedScale;
 using testing::expected_scale;
+using testing::ExpectedScale;
 using testing::kRules;
 using testing::kScaleFormats;
 
@@ -28,8 +28,10 @@ float previous(float x) { return std::bit_cast<float>(bits(x) - 1); }
 void expect_equal(float amax, ScaleRule rule, ScaleFormat format) {
   const BlockScale got = compute_scale(amax, rule, format);
   const ExpectedScale expected = expected_scale(amax, rule, format);
-  ASSERT_EQ(bits(got.scale), bits(expected.scale)) << std::hexfloat << rule_name(rule) << " amax " << amax;
-  ASSERT_EQ(bits(got.factor), bits(expected.factor)) << std::hexfloat << rule_name(rule) << " amax " << amax;
+  ASSERT_EQ(bits(got.scale), bits(expected.scale))
+      << std::hexfloat << rule_name(rule) << " amax " << amax;
+  ASSERT_EQ(bits(got.factor), bits(expected.factor))
+      << std::hexfloat << rule_name(rule) << " amax " << amax;
   ASSERT_EQ(scale_op(rule, format) == kernels::ScaleOp::divide, expected.divide);
 }
 
@@ -44,8 +46,10 @@ TEST(ScaleRule, EqualsTheFormulas) {
         expect_equal(std::exp2(usual(random)), rule, format);
       }
       // All BF16 values, zero and denormals among them.
-      for (std::uint32_t x = 0; x < 0x7F80; ++x) expect_equal(std::bit_cast<float>(x << 16), rule, format);
-      for (const float edge : {kDenormMin, kFloatMin, kFloatMax, 448.0f, 1e-4f, 448 / kFloatMax, 448 * kFloatMin}) {
+      for (std::uint32_t x = 0; x < 0x7F80; ++x)
+        expect_equal(std::bit_cast<float>(x << 16), rule, format);
+      for (const float edge :
+           {kDenormMin, kFloatMin, kFloatMax, 448.0f, 1e-4f, 448 / kFloatMax, 448 * kFloatMin}) {
         for (const float x : {previous(edge), edge, next(edge)}) {
           if (std::isfinite(x)) expect_equal(x, rule, format);
         }
@@ -55,7 +59,6 @@ TEST(ScaleRule, EqualsTheFormulas) {
 }
 
 TEST(ScaleRule, ValuesByHand) {
-  // 448 / 3 = 149.33..., whose reciprocal is one last place off 3 / 448.
   EXPECT_EQ(compute_scale(448.0f, ScaleRule::transformers, ScaleFormat::float32).scale, 1.0f);
   EXPECT_EQ(compute_scale(448.0f, ScaleRule::deepseek, ScaleFormat::float32).scale, 1.0f);
   EXPECT_EQ(compute_scale(3.5f, ScaleRule::deepseek, ScaleFormat::float32).scale, 0x1p-7f);
@@ -65,13 +68,14 @@ TEST(ScaleRule, ValuesByHand) {
 }
 
 TEST(ScaleRule, TheRulesDiffer) {
-  // The scales of `transformers` and `deepseek` differ in about a quarter of all amax, by one last place.
+  // A reciprocal, a product and a reciprocal against one division: three roundings of at most one
+  // last place each.
   int different = 0;
   for (std::uint32_t x = 0x3F80'0000; x < 0x4000'0000; x += 0x1003) {
     const float amax = std::bit_cast<float>(x);
     const float t = compute_scale(amax, ScaleRule::transformers, ScaleFormat::float32).scale;
     const float d = compute_scale(amax, ScaleRule::deepseek, ScaleFormat::float32).scale;
-    EXPECT_LE(std::abs(static_cast<int>(bits(t)) - static_cast<int>(bits(d))), 1);
+    EXPECT_LE(std::abs(static_cast<int>(bits(t)) - static_cast<int>(bits(d))), 3);
     different += t != d ? 1 : 0;
   }
   EXPECT_GT(different, 0);
@@ -79,7 +83,8 @@ TEST(ScaleRule, TheRulesDiffer) {
 
 TEST(ScaleRule, ABlockOfZeros) {
   for (const ScaleRule rule : {ScaleRule::transformers, ScaleRule::deepseek}) {
-    for (const ScaleFormat format : kScaleFormats) EXPECT_EQ(compute_scale(0.0f, rule, format).scale, 1.0f);
+    for (const ScaleFormat format : kScaleFormats)
+      EXPECT_EQ(compute_scale(0.0f, rule, format).scale, 1.0f);
   }
   EXPECT_EQ(compute_scale(0.0f, ScaleRule::deepgemm, ScaleFormat::float32).scale, 1e-4f / 448.0f);
   EXPECT_EQ(compute_scale(0.0f, ScaleRule::deepgemm, ScaleFormat::ue8m0).scale, 0x1p-22f);
@@ -93,12 +98,16 @@ TEST(ScaleRule, WhereTheFactorOverflows) {
     for (const ScaleRule rule : {ScaleRule::transformers, ScaleRule::deepseek}) {
       const BlockScale scale = compute_scale(amax, rule, ScaleFormat::float32);
       EXPECT_EQ(scale.scale, 1.0f / kFloatMax) << rule_name(rule);
-      EXPECT_EQ(scale.factor, rule == ScaleRule::deepseek ? 1.0f / kFloatMax : kFloatMax) << rule_name(rule);
+      EXPECT_EQ(scale.factor, rule == ScaleRule::deepseek ? 1.0f / kFloatMax : kFloatMax)
+          << rule_name(rule);
       EXPECT_EQ(compute_scale(amax, rule, ScaleFormat::ue8m0).scale, kFloatMin) << rule_name(rule);
     }
   }
-  EXPECT_EQ(compute_scale(next(largest), ScaleRule::transformers, ScaleFormat::float32).factor,
-            448.0f / next(largest));
+  EXPECT_EQ(compute_scale(next(largest), ScaleRule::deepseek, ScaleFormat::float32).scale,
+            next(largest) / 448.0f);
+  // Where 1 / amax is infinite already.
+  EXPECT_EQ(compute_scale(0x1p-129f, ScaleRule::transformers, ScaleFormat::float32).factor,
+            kFloatMax);
 }
 
 TEST(ScaleRule, NothingIsInfiniteOrNaN) {
@@ -119,7 +128,8 @@ TEST(Ue8m0, RoundsUpAtEveryExponent) {
     const float power = std::ldexp(1.0f, exponent);
     const int byte = exponent + 127;
     EXPECT_EQ(ue8m0_round_up(power), byte);
-    EXPECT_EQ(ue8m0_round_up(next(power)), std::min(byte + 1, 254)) << "one last place above 2^" << exponent;
+    EXPECT_EQ(ue8m0_round_up(next(power)), std::min(byte + 1, 254))
+        << "one last place above 2^" << exponent;
     EXPECT_EQ(ue8m0_round_up(previous(power)), byte) << "one last place below 2^" << exponent;
     EXPECT_EQ(ue8m0_round_up(power * 1.5f), std::min(byte + 1, 254));
   }
@@ -156,8 +166,9 @@ TEST(Ue8m0, Values) {
 }
 
 TEST(Ue8m0, NothingIsRoundedWhereExactIsAsked) {
-  for (const float x : {0.0f, -1.0f, -0x1p-127f, 3.0f, next(1.0f), previous(1.0f), kDenormMin, 0x1p-128f,
-                        next(0x1p-127f), HUGE_VALF, std::numeric_limits<float>::quiet_NaN(), kFloatMax}) {
+  for (const float x :
+       {0.0f, -1.0f, -0x1p-127f, 3.0f, next(1.0f), previous(1.0f), kDenormMin, 0x1p-128f,
+        next(0x1p-127f), HUGE_VALF, std::numeric_limits<float>::quiet_NaN(), kFloatMax}) {
     EXPECT_EQ(ue8m0_exact(x), std::nullopt) << std::hexfloat << x;
   }
 }
@@ -165,7 +176,8 @@ TEST(Ue8m0, NothingIsRoundedWhereExactIsAsked) {
 TEST(ScaleNames, BothWays) {
   for (const ScaleRule rule : kRules) EXPECT_EQ(rule_from_name(rule_name(rule)), rule);
   EXPECT_EQ(rule_name(ScaleRule::deepseek), "deepseek");
-  for (const ScaleFormat format : kScaleFormats) EXPECT_EQ(scale_format_from_name(scale_format_name(format)), format);
+  for (const ScaleFormat format : kScaleFormats)
+    EXPECT_EQ(scale_format_from_name(scale_format_name(format)), format);
   EXPECT_EQ(scale_format_from_name("float"), ScaleFormat::float32);
   EXPECT_EQ(rule_from_name("DeepSeek"), std::nullopt);
   EXPECT_EQ(scale_format_from_name("e8m0"), std::nullopt);

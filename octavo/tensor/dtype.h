@@ -10,8 +10,26 @@
 namespace octavo {
 
 enum class DType : std::uint8_t {
-  boolean, u8, i8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, c64,
-  f8_e4m3, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz, f8_e8m0, f4,
+  boolean,
+  u8,
+  i8,
+  i16,
+  u16,
+  i32,
+  u32,
+  i64,
+  u64,
+  f16,
+  bf16,
+  f32,
+  f64,
+  c64,
+  f8_e4m3,
+  f8_e5m2,
+  f8_e4m3fnuz,
+  f8_e5m2fnuz,
+  f8_e8m0,
+  f4,
 };
 
 struct DTypeInfo {
@@ -28,10 +46,13 @@ inline std::string_view dtype_name(DType dtype) { return dtype_info(dtype).name;
 inline int dtype_bits(DType dtype) { return dtype_info(dtype).bits; }
 
 inline bool is_fp8(DType dtype) {
-  return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f8_e4m3fnuz || dtype == DType::f8_e5m2fnuz;
+  return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f8_e4m3fnuz ||
+         dtype == DType::f8_e5m2fnuz;
 }
 
 // What a weight can be quantized from, and dequantized to.
-inline bool is_wide_float(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f32; }
+inline bool is_wide_float(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f32;
+}
 
 }  // namespace octavo

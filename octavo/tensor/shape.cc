@@ -15,7 +15,8 @@ std::optional<std::uint64_t> element_count(const Shape& shape) {
   }
   if (empty) return 0;
   for (const std::uint64_t extent : shape) {
-    if (__builtin_mul_overflow(count, extent, &count) || count > (std::uint64_t{1} << 63)) return std::nullopt;
+    if (__builtin_mul_overflow(count, extent, &count) || count > (std::uint64_t{1} << 63))
+      return std::nullopt;
   }
   return count;
 }
@@ -34,7 +35,8 @@ std::optional<std::uint64_t> byte_count(DType dtype, const Shape& shape) {
 }
 
 Matrices as_matrices(const Shape& shape) {
-  if (shape.size() < 2) throw ContractError(fmt::format("as_matrices: shape {}, rank >= 2 expected", to_string(shape)));
+  if (shape.size() < 2)
+    throw ContractError(fmt::format("as_matrices: shape {}, rank >= 2 expected", to_string(shape)));
   Matrices matrices{1, shape[shape.size() - 2], shape[shape.size() - 1]};
   for (std::size_t i = 0; i + 2 < shape.size(); ++i) matrices.slices *= shape[i];
   return matrices;

@@ -18,7 +18,8 @@ std::string to_string(const Shape& shape);                       // "[576, 7168]
 // Bytes of a tensor. nullopt: overflow, or sub-byte elements that do not fill whole bytes.
 std::optional<std::uint64_t> byte_count(DType dtype, const Shape& shape);
 
-// A weight of rank >= 2 as `slices` matrices of (rows, cols): leading dimensions are batch (experts).
+// A weight of rank >= 2 as `slices` matrices of (rows, cols): leading dimensions are batch
+// (experts).
 struct Matrices {
   std::uint64_t slices;
   std::uint64_t rows;
@@ -26,6 +27,8 @@ struct Matrices {
 };
 Matrices as_matrices(const Shape& shape);
 
-inline std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+inline std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
 
 }  // namespace octavo

@@ -15,7 +15,8 @@ namespace {
 
 TEST(Num01, SaturatingCodesAtScaleOne) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const std::vector<float> values = {0, 448, 464, 465, 480, 1000, kInfinity, -kInfinity, std::nanf("")};
+  const std::vector<float> values = {0,    448,       464,        465,          480,
+                                     1000, kInfinity, -kInfinity, std::nanf("")};
   const std::vector<std::uint8_t> expected = {0, 0x7E, 0x7E, 0x7E, 0x7E, 0x7E, 0x7E, 0xFE, 0x7F};
   const float one = 1.0f;
   for (int i = 0; i < kIsaCount; ++i) {
@@ -25,24 +26,30 @@ TEST(Num01, SaturatingCodesAtScaleOne) {
       continue;
     }
     std::vector<std::uint8_t> codes(values.size());
-    block_row_quantize(kernels::cast_kernels(isa), {Format::f32, values.data(), 1, values.size(), values.size()}, 128,
-                       std::span(&one, 1), kernels::ScaleOp::multiply, {codes.data(), codes.size()}, nullptr, false);
-    for (std::size_t v = 0; v < values.size(); ++v) std::printf("%s %g -> 0x%02X\n", isa_name(isa), values[v], codes[v]);
+    block_row_quantize(kernels::cast_kernels(isa),
+                       {Format::f32, values.data(), 1, values.size(), values.size()}, 128,
+                       std::span(&one, 1), kernels::ScaleOp::multiply, {codes.data(), codes.size()},
+                       nullptr, false);
+    for (std::size_t v = 0; v < values.size(); ++v)
+      std::printf("%s %g -> 0x%02X\n", isa_name(isa), values[v], codes[v]);
     EXPECT_EQ(codes, expected);
   }
 }
 
 TEST(Num01, QuantizeAtScaleOne) {
-  // A block whose largest value is 448 has scale 1: every code stands for itself, midpoints go to the even code.
+  // A block whose largest value is 448 has scale 1: every code stands for itself, midpoints go to
+  // the even code.
   const TempDir dir;
   std::vector<float> values(128 * 128, 0.0f);
   for (int code = 0; code < 0x7F; ++code) {
     const double value = decode_fp8(Fp8::e4m3fn, static_cast<std::uint8_t>(code));
-    const double next = code < 0x7E ? decode_fp8(Fp8::e4m3fn, static_cast<std::uint8_t>(code + 1)) : value;
+    const double next =
+        code < 0x7E ? decode_fp8(Fp8::e4m3fn, static_cast<std::uint8_t>(code + 1)) : value;
     values[static_cast<std::size_t>(code)] = static_cast<float>(value);
     values[static_cast<std::size_t>(128 + code)] = static_cast<float>(-value);
     values[static_cast<std::size_t>(256 + code)] = static_cast<float>((value + next) / 2);
-    values[static_cast<std::size_t>(384 + code)] = std::nextafter(static_cast<float>((value + next) / 2), 0.0f);
+    values[static_cast<std::size_t>(384 + code)] =
+        std::nextafter(static_cast<float>((value + next) / 2), 0.0f);
   }
   const Tensor source = make_tensor("F32", {128, 128}, values);
   write_model(dir / "in", {{"a.weight", source}}, kPlainConfig);
@@ -64,13 +71,16 @@ void expect_all_codes(const char* dtype, Fp8 format) {
   Bytes codes(256);
   for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i);
   const TempDir dir;
-  write_model(dir / "in", {{"a.weight", {dtype, {16, 16}, codes}}, {"a.weight_scale_inv", make_tensor("F32", {1}, std::vector{1.0f})}},
+  write_model(dir / "in",
+              {{"a.weight", {dtype, {16, 16}, codes}},
+               {"a.weight_scale_inv", make_tensor("F32", {1}, std::vector{1.0f})}},
               kFp8Config);
   int nan_codes = 0;
   for (const std::string& level : kernel_levels()) {
     nan_codes = 0;
-    const Outcome run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(), "--dtype", "f32", "--overwrite", "--json"},
-                               "OCTAVO_CPU=" + level + " ");
+    const Outcome run = run_octavo({"dequantize", (dir / "in").string(), (dir / "out").string(),
+                                    "--dtype", "f32", "--overwrite", "--json"},
+                                   "OCTAVO_CPU=" + level + " ");
     ASSERT_EQ(run.status, 0) << run.err;
     const std::vector<float> values = values_of(read_model(dir / "out").tensors.at("a.weight"));
     for (std::size_t i = 0; i < 256; ++i) {
@@ -106,10 +116,12 @@ TEST(Num03, FnuzIsReadAsFnuz) {
 
 TEST(Num03, InspectNamesFnuz) {
   const TempDir dir;
-  write_model(dir / "in", {{"a.weight", {"F8_E4M3FNUZ", {16, 16}, Bytes(256, 1)}},
-                           {"a.weight_scale_inv", make_tensor("F32", {1}, std::vector{1.0f})}},
+  write_model(dir / "in",
+              {{"a.weight", {"F8_E4M3FNUZ", {16, 16}, Bytes(256, 1)}},
+               {"a.weight_scale_inv", make_tensor("F32", {1}, std::vector{1.0f})}},
               kFp8Config);
-  EXPECT_THAT(run_octavo({"inspect", (dir / "in").string()}).out, ::testing::HasSubstr("F8_E4M3FNUZ"));
+  EXPECT_THAT(run_octavo({"inspect", (dir / "in").string()}).out,
+              ::testing::HasSubstr("F8_E4M3FNUZ"));
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ TEST(Qnt11, SideFilesAndConfigAreCarriedOver) {
 
   // There and back again: only the dtype is added.
   ASSERT_EQ(run_octavo({"dequantize", (dir / "out").string(), (dir / "back").string()}).status, 0);
-  EXPECT_EQ(read_string(dir / "back" / "config.json"), head + ",\n  \"torch_dtype\": \"bfloat16\"" + tail);
+  EXPECT_EQ(read_string(dir / "back" / "config.json"),
+            head + ",\n  \"torch_dtype\": \"bfloat16\"" + tail);
   for (const auto& [name, text] : files) EXPECT_EQ(read_string(dir / "back" / name), text) << name;
 }
 
@@ -59,14 +60,18 @@ TEST(Qnt14, UnknownArchitectureAndSelectableLayout) {
       {{}, {}, "F32"},
       {{"--scale-fmt", "ue8m0"}, {.ue8m0 = true}, "F8_E8M0"},
       {{"--scale-fmt", "ue8m0", "--scale-dtype", "f32"}, {.ue8m0 = true}, "F32"},
-      {{"--weight-block-size", "1,32", "--scale-fmt", "ue8m0"}, {.block_rows = 1, .block_cols = 32, .ue8m0 = true}, "F8_E8M0"},
+      {{"--weight-block-size", "1,32", "--scale-fmt", "ue8m0"},
+       {.block_rows = 1, .block_cols = 32, .ue8m0 = true},
+       "F8_E8M0"},
       {{"--rule", "deepgemm"}, {.rule = Rule::deepgemm}, "F32"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(::testing::PrintToString(c.options));
     const TempDir dir;
-    write_model(dir / "in", {{"some.thing.weight", weight}}, R"({"architectures": ["SomethingNewForCausalLM"]})");
-    std::vector<std::string> arguments = {"quantize", (dir / "in").string(), (dir / "out").string()};
+    write_model(dir / "in", {{"some.thing.weight", weight}},
+                R"({"architectures": ["SomethingNewForCausalLM"]})");
+    std::vector<std::string> arguments = {"quantize", (dir / "in").string(),
+                                          (dir / "out").string()};
     arguments.insert(arguments.end(), c.options.begin(), c.options.end());
     const Outcome run = run_octavo(arguments);
     ASSERT_EQ(run.status, 0) << run.err;

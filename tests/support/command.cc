@@ -26,7 +26,8 @@ std::string shell_quoted(std::string_view text) {
 
 TempDir::TempDir() {
   std::string name = (fs::temp_directory_path() / "octavo_test_XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a temporary directory");
+  if (::mkdtemp(name.data()) == nullptr)
+    throw std::runtime_error("cannot make a temporary directory");
   path_ = name;
 }
 
@@ -47,7 +48,8 @@ Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view b
   std::string line(before);
   line += shell_quoted(OCTAVO_APP);
   for (const std::string& argument : arguments) line += " " + shell_quoted(argument);
-  line += " > " + shell_quoted((streams / "out").string()) + " 2> " + shell_quoted((streams / "err").string());
+  line += " > " + shell_quoted((streams / "out").string()) + " 2> " +
+          shell_quoted((streams / "err").string());
   const int ended = std::system(line.c_str());
   const int status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
   return {status, read_string(streams / "out"), read_string(streams / "err")};
@@ -69,7 +71,8 @@ bool has_cpu_flag(std::string_view flag) {
 }
 
 std::vector<std::string> kernel_levels() {
-  const std::string built = " " + run_octavo({"info", "--json"}).json().at("kernels_built").get<std::string>() + " ";
+  const std::string built =
+      " " + run_octavo({"info", "--json"}).json().at("kernels_built").get<std::string>() + " ";
   std::vector<std::string> levels = {"generic"};
   const auto add = [&](const std::string& level, std::initializer_list<std::string_view> flags) {
     std::string why;
@@ -77,8 +80,10 @@ std::vector<std::string> kernel_levels() {
     for (const std::string_view flag : flags) {
       if (!has_cpu_flag(flag)) why = "this machine lacks " + std::string(flag);
     }
-    if (why.empty()) levels.push_back(level);
-    else std::printf("left out: OCTAVO_CPU=%s: %s\n", level.c_str(), why.c_str());
+    if (why.empty())
+      levels.push_back(level);
+    else
+      std::printf("left out: OCTAVO_CPU=%s: %s\n", level.c_str(), why.c_str());
   };
   add("avx2", {"avx2", "fma", "f16c"});
   add("avx512bf16", {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vbmi", "avx512_bf16"});

@@ -31,7 +31,8 @@ struct Outcome {
 // The one line that stderr must be, without "octavo: " in front; empty where it is anything else.
 std::string only_line(const Outcome& run);
 
-// `before` is shell text in front of the program: "OCTAVO_CPU=generic ", "ulimit -d 1048576; ", "taskset -c 0 ".
+// `before` is shell text in front of the program: "OCTAVO_CPU=generic ", "ulimit -d 1048576; ",
+// "taskset -c 0 ".
 Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view before = "");
 
 // The program was built with address sanitizer, whose shadow memory hides what the program takes.

@@ -56,35 +56,43 @@ Bytes random_codes(const Extent& matrix, Fp8 format, std::uint64_t seed) {
 std::vector<float> distinct_scales(std::uint64_t count) {
   std::vector<float> scales(count);
   for (std::uint64_t i = 0; i < count; ++i) {
-    scales[i] = std::ldexp(1.0f + 0.371f * static_cast<float>(i) / static_cast<float>(count), static_cast<int>(i % 7) - 10);
+    scales[i] = std::ldexp(1.0f + 0.371f * static_cast<float>(i) / static_cast<float>(count),
+                           static_cast<int>(i % 7) - 10);
   }
   return scales;
 }
 
 std::vector<float> power_of_two_scales(std::uint64_t count) {
   std::vector<float> scales(count);
-  for (std::uint64_t i = 0; i < count; ++i) scales[i] = std::ldexp(1.0f, static_cast<int>(i * 5 % 12) - 12);
+  for (std::uint64_t i = 0; i < count; ++i)
+    scales[i] = std::ldexp(1.0f, static_cast<int>(i * 5 % 12) - 12);
   return scales;
 }
 
-Fp8Weight fp8_weight(const Extent& matrix, std::uint64_t seed, std::uint64_t block_rows, std::uint64_t block_cols) {
+Fp8Weight fp8_weight(const Extent& matrix, std::uint64_t seed, std::uint64_t block_rows,
+                     std::uint64_t block_cols) {
   const Extent grid = grid_of(matrix, block_rows, block_cols);
   const std::vector<float> scales = distinct_scales(grid.count());
   Fp8Weight weight{{"F8_E4M3", {matrix.rows, matrix.cols}, random_codes(matrix, Fp8::e4m3fn, seed)},
-                   make_tensor("F32", {grid.rows, grid.cols}, scales), {}};
-  weight.values = dequantize(weight.codes.bytes, Fp8::e4m3fn, matrix, scales, block_rows, block_cols);
+                   make_tensor("F32", {grid.rows, grid.cols}, scales),
+                   {}};
+  weight.values =
+      dequantize(weight.codes.bytes, Fp8::e4m3fn, matrix, scales, block_rows, block_cols);
   return weight;
 }
 
 Fp8Weight fp8_weight(const Extent& matrix, std::uint64_t seed, const std::vector<float>& scales) {
   const Extent grid = grid_of(matrix, 128, 128);
   Fp8Weight weight{{"F8_E4M3", {matrix.rows, matrix.cols}, random_codes(matrix, Fp8::e4m3fn, seed)},
-                   make_tensor("F32", {grid.rows, grid.cols}, scales), {}};
+                   make_tensor("F32", {grid.rows, grid.cols}, scales),
+                   {}};
   weight.values = dequantize(weight.codes.bytes, Fp8::e4m3fn, matrix, scales, 128, 128);
   return weight;
 }
 
-Tensor as_bf16(const Fp8Weight& weight) { return make_tensor("BF16", weight.codes.shape, weight.values); }
+Tensor as_bf16(const Fp8Weight& weight) {
+  return make_tensor("BF16", weight.codes.shape, weight.values);
+}
 
 Tensor e8m0_tensor(Dims shape, const std::vector<float>& powers_of_two) {
   Tensor tensor{"F8_E8M0", std::move(shape), {}};

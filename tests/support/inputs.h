@@ -20,7 +20,7 @@ Tensor bf16_weight(const Extent& matrix, std::uint64_t seed);  // gaussian
 Bytes random_codes(const Extent& matrix, Fp8 format, std::uint64_t seed);
 
 // Scales that are all different, so that a shifted or dropped one shows.
-std::vector<float> distinct_scales(std::uint64_t count);  // any f32
+std::vector<float> distinct_scales(std::uint64_t count);      // any f32
 std::vector<float> power_of_two_scales(std::uint64_t count);  // 2^-12..2^-1, neighbours different
 
 // An FP8 weight with block scales, and its values.

@@ -10,7 +10,8 @@
 namespace octavo::tests {
 namespace {
 
-// `value` on the grid of a binary format: `fraction_bits` after the leading one, subnormals below 2^least_exponent.
+// `value` on the grid of a binary format: `fraction_bits` after the leading one, subnormals below
+// 2^least_exponent.
 double round_to_grid(double value, int fraction_bits, int least_exponent) {
   if (value == 0 || !std::isfinite(value)) return value;
   const int exponent = std::max(std::ilogb(value), least_exponent);
@@ -21,8 +22,9 @@ double round_to_grid(double value, int fraction_bits, int least_exponent) {
 double decode_bits(std::uint8_t code, int fraction_bits, int bias) {
   const int field = (code & 0x7F) >> fraction_bits;
   const int fraction = code & ((1 << fraction_bits) - 1);
-  const double magnitude = field == 0 ? std::ldexp(fraction, 1 - bias - fraction_bits)
-                                      : std::ldexp((1 << fraction_bits) + fraction, field - bias - fraction_bits);
+  const double magnitude =
+      field == 0 ? std::ldexp(fraction, 1 - bias - fraction_bits)
+                 : std::ldexp((1 << fraction_bits) + fraction, field - bias - fraction_bits);
   return (code & 0x80) != 0 ? -magnitude : magnitude;
 }
 
@@ -32,13 +34,16 @@ double decode_fp8(Fp8 format, std::uint8_t code) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const int magnitude = code & 0x7F;
   switch (format) {
-    case Fp8::e4m3fn: return magnitude == 0x7F ? nan : decode_bits(code, 3, 7);
+    case Fp8::e4m3fn:
+      return magnitude == 0x7F ? nan : decode_bits(code, 3, 7);
     case Fp8::e5m2:
       if (magnitude > 0x7C) return nan;
       if (magnitude == 0x7C) return code == 0x7C ? HUGE_VAL : -HUGE_VAL;
       return decode_bits(code, 2, 15);
-    case Fp8::e4m3fnuz: return code == 0x80 ? nan : decode_bits(code, 3, 8);
-    case Fp8::e5m2fnuz: return code == 0x80 ? nan : decode_bits(code, 2, 16);
+    case Fp8::e4m3fnuz:
+      return code == 0x80 ? nan : decode_bits(code, 3, 8);
+    case Fp8::e5m2fnuz:
+      return code == 0x80 ? nan : decode_bits(code, 2, 16);
   }
   return nan;
 }
@@ -56,7 +61,8 @@ float decode_e8m0(std::uint8_t code) {
 
 std::uint8_t e8m0_byte(float power_of_two) {
   for (int code = 0; code < 255; ++code) {
-    if (decode_e8m0(static_cast<std::uint8_t>(code)) == power_of_two) return static_cast<std::uint8_t>(code);
+    if (decode_e8m0(static_cast<std::uint8_t>(code)) == power_of_two)
+      return static_cast<std::uint8_t>(code);
   }
   throw std::invalid_argument("not a power of two within E8M0");
 }
@@ -113,16 +119,20 @@ std::uint16_t f16_bits(float value) {
 float f16_value(std::uint16_t bits) {
   const int field = bits >> 10 & 31;
   const int fraction = bits & 1023;
-  double magnitude = field == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, field - 25);
+  double magnitude =
+      field == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, field - 25);
   if (field == 31) magnitude = fraction == 0 ? HUGE_VAL : std::numeric_limits<double>::quiet_NaN();
   return static_cast<float>((bits & 0x8000) != 0 ? -magnitude : magnitude);
 }
 
 const char* rule_name(Rule rule) {
   switch (rule) {
-    case Rule::transformers: return "transformers";
-    case Rule::deepseek: return "deepseek";
-    case Rule::deepgemm: return "deepgemm";
+    case Rule::transformers:
+      return "transformers";
+    case Rule::deepseek:
+      return "deepseek";
+    case Rule::deepgemm:
+      return "deepgemm";
   }
   return "";
 }
@@ -145,7 +155,8 @@ BlockScale scale_of(float amax, const Recipe& recipe) {
   if (recipe.rule == Rule::deepgemm) amax = std::max(amax, 1e-4f);
   BlockScale result{1.0f, 1.0f, false};
   if (amax > 0) {
-    // Transformers divides a Python number by a tensor, which torch computes as number x reciprocal.
+    // Transformers divides a Python number by a tensor, which torch computes as number x
+    // reciprocal.
     const float q = recipe.rule == Rule::transformers ? kMax * (1.0f / amax) : kMax / amax;
     if (std::isinf(q)) {
       result.factor = std::numeric_limits<float>::max();
@@ -159,7 +170,8 @@ BlockScale scale_of(float amax, const Recipe& recipe) {
   }
   if (recipe.ue8m0) {
     int exponent = 0;
-    const float fraction = std::frexp(result.scale, &exponent);  // scale = fraction x 2^exponent, 0.5 <= fraction < 1
+    const float fraction =
+        std::frexp(result.scale, &exponent);  // scale = fraction x 2^exponent, 0.5 <= fraction < 1
     if (fraction == 0.5f) --exponent;
     result.scale = static_cast<float>(std::ldexp(1.0, std::clamp(exponent, -126, 127)));
     result.factor = 1.0f / result.scale;
@@ -194,7 +206,8 @@ Quantized quantize(std::span<const float> values, const Extent& matrix, const Re
     for (std::uint64_t c = 0; c < matrix.cols; ++c) {
       const BlockScale& block = scales[block_of(r, c)];
       const float w = values[r * matrix.cols + c];
-      result.codes[r * matrix.cols + c] = encode_e4m3(block.divide ? w / block.factor : w * block.factor);
+      result.codes[r * matrix.cols + c] =
+          encode_e4m3(block.divide ? w / block.factor : w * block.factor);
     }
   }
   return result;

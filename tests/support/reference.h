@@ -1,4 +1,5 @@
-// The number formats and the quantization rules, from their definitions: scalar, slow, and without a line of the library.
+// The number formats and the quantization rules, from their definitions: scalar, slow, and without
+// a line of the library.
 #pragma once
 
 #include <cstdint>

@@ -45,30 +45,38 @@ void read_index(const fs::path& path, const std::map<std::string, Tensors>& file
     for (const auto& [name, tensor] : contents) {
       ++tensors;
       total += tensor.bytes.size();
-      require(map.value(name, "") == file, path, name + " is in " + file + ", the index says " + map.value(name, "nothing"));
+      require(map.value(name, "") == file, path,
+              name + " is in " + file + ", the index says " + map.value(name, "nothing"));
     }
   }
   require(map.size() == tensors, path, "names tensors that no file has");
-  require(index.at("metadata").at("total_size") == total, path, "total_size is not the sum of the tensors");
+  require(index.at("metadata").at("total_size") == total, path,
+          "total_size is not the sum of the tensors");
 }
 
 }  // namespace
 
 std::uint64_t dtype_bytes(std::string_view dtype) {
   static const std::map<std::string_view, std::uint64_t> kBytes = {
-      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1}, {"F8_E8M0", 1},
-      {"F16", 2},  {"I16", 2}, {"BF16", 2}, {"F32", 4},     {"I32", 4},     {"F64", 8},         {"I64", 8}};
+      {"BOOL", 1},        {"U8", 1},          {"I8", 1},      {"F8_E4M3", 1}, {"F8_E5M2", 1},
+      {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1}, {"F8_E8M0", 1}, {"F16", 2},     {"I16", 2},
+      {"BF16", 2},        {"F32", 4},         {"I32", 4},     {"F64", 8},     {"I64", 8}};
   return kBytes.at(dtype);
 }
 
 Tensor make_tensor(std::string_view dtype, Dims shape, std::span<const float> values) {
   Tensor tensor{std::string(dtype), std::move(shape), {}};
-  if (values.size() != count_of(tensor.shape)) throw std::invalid_argument("make_tensor: values do not fill the shape");
+  if (values.size() != count_of(tensor.shape))
+    throw std::invalid_argument("make_tensor: values do not fill the shape");
   for (const float value : values) {
-    if (dtype == "F32") append(tensor.bytes, value);
-    else if (dtype == "BF16") append(tensor.bytes, bf16_bits(value));
-    else if (dtype == "F16") append(tensor.bytes, f16_bits(value));
-    else throw std::invalid_argument("make_tensor: dtype");
+    if (dtype == "F32")
+      append(tensor.bytes, value);
+    else if (dtype == "BF16")
+      append(tensor.bytes, bf16_bits(value));
+    else if (dtype == "F16")
+      append(tensor.bytes, f16_bits(value));
+    else
+      throw std::invalid_argument("make_tensor: dtype");
   }
   return tensor;
 }
@@ -79,11 +87,16 @@ std::vector<float> values_of(const Tensor& tensor) {
     std::uint32_t word = 0;
     const std::uint64_t size = dtype_bytes(tensor.dtype);
     std::memcpy(&word, tensor.bytes.data() + i * size, size);
-    if (tensor.dtype == "F32") values[i] = std::bit_cast<float>(word);
-    else if (tensor.dtype == "BF16") values[i] = bf16_value(static_cast<std::uint16_t>(word));
-    else if (tensor.dtype == "F16") values[i] = f16_value(static_cast<std::uint16_t>(word));
-    else if (tensor.dtype == "F8_E8M0") values[i] = decode_e8m0(static_cast<std::uint8_t>(word));
-    else throw std::invalid_argument("values_of: dtype " + tensor.dtype);
+    if (tensor.dtype == "F32")
+      values[i] = std::bit_cast<float>(word);
+    else if (tensor.dtype == "BF16")
+      values[i] = bf16_value(static_cast<std::uint16_t>(word));
+    else if (tensor.dtype == "F16")
+      values[i] = f16_value(static_cast<std::uint16_t>(word));
+    else if (tensor.dtype == "F8_E8M0")
+      values[i] = decode_e8m0(static_cast<std::uint8_t>(word));
+    else
+      throw std::invalid_argument("values_of: dtype " + tensor.dtype);
   }
   return values;
 }
@@ -135,8 +148,10 @@ Tensors read_tensor_file(const fs::path& path) {
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < 8; ++i) length |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
   require(length % 8 == 0 && length <= bytes.size() - 8, path, "header length");
-  const Json header = Json::parse(bytes.begin() + 8, bytes.begin() + 8 + static_cast<std::ptrdiff_t>(length));
-  require(header.value("__metadata__", Json()) == Json{{"format", "pt"}}, path, "metadata is not {\"format\": \"pt\"}");
+  const Json header =
+      Json::parse(bytes.begin() + 8, bytes.begin() + 8 + static_cast<std::ptrdiff_t>(length));
+  require(header.value("__metadata__", Json()) == Json{{"format", "pt"}}, path,
+          "metadata is not {\"format\": \"pt\"}");
   const std::uint64_t data = 8 + length;
   Tensors tensors;
   std::set<std::pair<std::uint64_t, std::uint64_t>> extents;
@@ -146,7 +161,8 @@ Tensors read_tensor_file(const fs::path& path) {
     const std::uint64_t end = entry.at("data_offsets").at(1);
     Tensor tensor{entry.at("dtype"), entry.at("shape"), {}};
     require(begin <= end && end <= bytes.size() - data, path, name + ": offsets");
-    require(end - begin == count_of(tensor.shape) * dtype_bytes(tensor.dtype), path, name + ": size");
+    require(end - begin == count_of(tensor.shape) * dtype_bytes(tensor.dtype), path,
+            name + ": size");
     require(begin % dtype_bytes(tensor.dtype) == 0, path, name + ": alignment");
     extents.emplace(begin, end);
     tensor.bytes.assign(bytes.begin() + static_cast<std::ptrdiff_t>(data + begin),
@@ -162,7 +178,8 @@ Tensors read_tensor_file(const fs::path& path) {
   return tensors;
 }
 
-void write_model(const fs::path& directory, const std::map<std::string, Tensors>& files, std::string_view config) {
+void write_model(const fs::path& directory, const std::map<std::string, Tensors>& files,
+                 std::string_view config) {
   fs::create_directories(directory);
   std::uint64_t total = 0;
   Json map = Json::object();
@@ -203,24 +220,26 @@ Model read_model(const fs::path& directory) {
   return model;
 }
 
-void write_sparse_file(const fs::path& path, const std::vector<std::pair<std::string, Dims>>& bf16_tensors,
-                       std::span<const std::uint8_t> start_of_each) {
+void write_sparse_file(const fs::path& path, const std::vector<SparseTensor>& tensors) {
   Json header = {{"__metadata__", {{"format", "pt"}}}};
   std::vector<std::uint64_t> starts;
   std::uint64_t at = 0;
-  for (const auto& [name, shape] : bf16_tensors) {
+  for (const SparseTensor& tensor : tensors) {
     starts.push_back(at);
-    const std::uint64_t end = at + 2 * count_of(shape);
-    header[name] = {{"dtype", "BF16"}, {"shape", shape}, {"data_offsets", {at, end}}};
+    const std::uint64_t end = at + dtype_bytes(tensor.dtype) * count_of(tensor.shape);
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
     at = end;
   }
   const std::string text = header.dump();
   write_string(path, little_endian_length(text.size()) + text);
   fs::resize_file(path, 8 + text.size() + at);
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-  for (const std::uint64_t start : starts) {
-    file.seekp(static_cast<std::streamoff>(8 + text.size() + start));
-    file.write(reinterpret_cast<const char*>(start_of_each.data()), static_cast<std::streamsize>(start_of_each.size()));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Bytes& start = tensors[i].start;
+    file.seekp(static_cast<std::streamoff>(8 + text.size() + starts[i]));
+    file.write(reinterpret_cast<const char*>(start.data()),
+               static_cast<std::streamsize>(start.size()));
   }
   file.close();
   require(file.good(), path, "cannot be written");

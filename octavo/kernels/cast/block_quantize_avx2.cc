@@ -1,4 +1,5 @@
-// block_amax and block_quantize with AVX2. The rounding is explained in block_quantize_avx512bf16.cc.
+// block_amax and block_quantize with AVX2. The rounding is explained in
+// block_quantize_avx512bf16.cc.
 #include "octavo/kernels/cast/lanes_avx2.h"
 
 namespace octavo::kernels::avx2 {
@@ -7,10 +8,12 @@ namespace {
 constexpr int kExponentBits = 0x7F800000;
 constexpr int kExponentOfSmallestNormal = 0x3C800000;  // 2^-6
 
-// Low byte of each lane: the code of a magnitude at most 448, less 56 modulo 256; the other bytes zero.
+// Low byte of each lane: the code of a magnitude at most 448, less 56 modulo 256; the other bytes
+// zero.
 __m256i encode_less_56(__m256 a) {
-  const __m256i exponent = _mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(kExponentBits)),
-                                            _mm256_set1_epi32(kExponentOfSmallestNormal));
+  const __m256i exponent =
+      _mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(kExponentBits)),
+                       _mm256_set1_epi32(kExponentOfSmallestNormal));
   const __m256 t = _mm256_fmadd_ps(_mm256_castsi256_ps(exponent), _mm256_set1_ps(0x1p20f), a);
   const __m256i code = _mm256_add_epi32(_mm256_castps_si256(t), _mm256_srli_epi32(exponent, 20));
   return _mm256_and_si256(code, _mm256_set1_epi32(0xFF));
@@ -24,10 +27,12 @@ struct Scale {
 
 // Bytes of 32 lanes, in the order of pack_order.
 __m256i pack_codes(const __m256i lanes[4]) {
-  return _mm256_packus_epi16(_mm256_packus_epi32(lanes[0], lanes[1]), _mm256_packus_epi32(lanes[2], lanes[3]));
+  return _mm256_packus_epi16(_mm256_packus_epi32(lanes[0], lanes[1]),
+                             _mm256_packus_epi32(lanes[2], lanes[3]));
 }
 __m256i pack_signs(const __m256i lanes[4]) {
-  return _mm256_packs_epi16(_mm256_packs_epi32(lanes[0], lanes[1]), _mm256_packs_epi32(lanes[2], lanes[3]));
+  return _mm256_packs_epi16(_mm256_packs_epi32(lanes[0], lanes[1]),
+                            _mm256_packs_epi32(lanes[2], lanes[3]));
 }
 
 // 32 codes. What exceeds 464 after scaling and clamping, or is NaN, becomes NaN.
@@ -54,12 +59,14 @@ __m256i encode32(const void* src, const Scale& scale) {
 
 // n consecutive elements of one block; the last ones by way of a buffer.
 template <Format F>
-void quantize_run(const void* src, std::size_t n, const Scale& scale, std::uint8_t* codes, bool stream) {
+void quantize_run(const void* src, std::size_t n, const Scale& scale, std::uint8_t* codes,
+                  bool stream) {
   constexpr std::size_t kSize = F == Format::f32 ? 4 : 2;
   const char* bytes = static_cast<const char*>(src);
   const bool past_caches = stream && is_aligned(codes, 32);
   std::size_t i = 0;
-  for (; i + 32 <= n; i += 32) store_256(codes + i, encode32<F>(bytes + i * kSize, scale), past_caches);
+  for (; i + 32 <= n; i += 32)
+    store_256(codes + i, encode32<F>(bytes + i * kSize, scale), past_caches);
   if (i == n) return;
   alignas(32) char in[32 * kSize] = {};
   alignas(32) std::uint8_t out[32];
@@ -75,7 +82,8 @@ void quantize_from(const BlockQuantizeArgs& a) {
     const char* row = static_cast<const char*>(a.src) + r * a.src_stride * kSize;
     std::uint8_t* codes = a.codes + r * a.codes_stride;
     if (a.prefetch != nullptr) {
-      prefetch_bytes(static_cast<const char*>(a.prefetch) + r * a.src_stride * kSize, a.cols * kSize);
+      prefetch_bytes(static_cast<const char*>(a.prefetch) + r * a.src_stride * kSize,
+                     a.cols * kSize);
     }
     for (std::size_t c = 0, b = 0; c < a.cols; c += a.block_cols, ++b) {
       const std::size_t n = a.cols - c < a.block_cols ? a.cols - c : a.block_cols;
@@ -87,7 +95,8 @@ void quantize_from(const BlockQuantizeArgs& a) {
 }
 
 // The largest magnitude of a block, as bits: unsigned integer order is magnitude order.
-std::uint32_t block_amax_16(const std::uint16_t* src, std::size_t stride, std::size_t rows, std::size_t n) {
+std::uint32_t block_amax_16(const std::uint16_t* src, std::size_t stride, std::size_t rows,
+                            std::size_t n) {
   const __m256i no_sign = _mm256_set1_epi16(0x7FFF);
   __m256i max[2] = {};
   std::uint32_t tail = 0;
@@ -95,7 +104,8 @@ std::uint32_t block_amax_16(const std::uint16_t* src, std::size_t stride, std::s
     std::size_t i = 0;
     for (; i + 32 <= n; i += 32) {
       for (std::size_t k = 0; k < 2; ++k) {
-        const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i + 16 * k));
+        const __m256i words =
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i + 16 * k));
         max[k] = _mm256_max_epu16(max[k], _mm256_and_si256(words, no_sign));
       }
     }
@@ -112,7 +122,8 @@ std::uint32_t block_amax_16(const std::uint16_t* src, std::size_t stride, std::s
   return tail;
 }
 
-std::uint32_t block_amax_32(const std::uint32_t* src, std::size_t stride, std::size_t rows, std::size_t n) {
+std::uint32_t block_amax_32(const std::uint32_t* src, std::size_t stride, std::size_t rows,
+                            std::size_t n) {
   const __m256i no_sign = _mm256_set1_epi32(0x7FFFFFFF);
   __m256i max = _mm256_setzero_si256();
   std::uint32_t tail = 0;

@@ -1,12 +1,13 @@
 // block_amax and block_quantize with AVX-512.
 //
-// Rounding a magnitude a < 512 to e4m3fn without a branch for subnormals: with 2^E the power of two at or below a, but
-// at least 2^-6, the f32 sum a + 2^(E+20) rounds a to a multiple of 2^(E-3), to nearest even, and its low byte is that
-// multiple: 8 to 16 for normal codes, 0 to 8 for subnormal ones. The code is 8 (E + 6) more, so what is added is
-// 2^(E+20) + (E+6) 2^E, looked up by the low four bits of the exponent: E runs from -6 to 8.
+// Rounding a magnitude a < 512 to e4m3fn without a branch for subnormals: with 2^E the power of two
+// at or below a, but at least 2^-6, the f32 sum a + 2^(E+20) rounds a to a multiple of 2^(E-3), to
+// nearest even, and its low byte is that multiple: 8 to 16 for normal codes, 0 to 8 for subnormal
+// ones. The code is 8 (E + 6) more, so what is added is 2^(E+20) + (E+6) 2^E, looked up by the low
+// four bits of the exponent: E runs from -6 to 8.
 //
-// The steps follow bf16 weights in 128x128 blocks, which are read from memory once: per row, the same row of the next
-// chunk is prefetched, and full lines of codes are stored past the caches.
+// The steps follow bf16 weights in 128x128 blocks, which are read from memory once: per row, the
+// same row of the next chunk is prefetched, and full lines of codes are stored past the caches.
 #include "octavo/kernels/cast/lanes_avx512bf16.h"
 
 namespace octavo::kernels::avx512bf16 {
@@ -18,39 +19,64 @@ struct BlockScale {
   __m512 factor;
   __m512 reciprocal;  // of factor, rounded once
   __m512 limit;       // 448 * factor
+  __m512i in_range;   // bf16 magnitudes up to this one give at most 464, which needs no clamp
 };
 
-// Whether divide_by_reciprocal gives the bits of a division, for every source: nothing over- or underflows that could
-// change a code.
+// Whether divide_by_reciprocal gives the bits of a division, for every source: nothing over- or
+// underflows that could change a code.
 bool reciprocal_is_exact(float factor) { return factor >= 0x1p-60f && factor <= 0x1p60f; }
 
+template <Scaling S>
 BlockScale block_scale(float factor) {
-  return {_mm512_set1_ps(factor), _mm512_set1_ps(1.0f / factor), _mm512_set1_ps(448.0f * factor)};
+  const __m512 scale = _mm512_set1_ps(factor);
+  const __m512 highest = _mm512_set1_ps(S == Scaling::multiply ? 464.0f / factor : 464.0f * factor);
+  // The bf16 below what that rounds down to: a margin of at least 2^-8, where two roundings could
+  // matter 2^-23.
+  const __m512i words = _mm512_srli_epi32(_mm512_castps_si512(highest), 16);
+  const auto in_range = static_cast<short>(_mm_cvtsi128_si32(_mm512_castsi512_si128(words)));
+  return {scale, _mm512_set1_ps(1.0f / factor), _mm512_set1_ps(448.0f * factor),
+          _mm512_set1_epi16(in_range > 0 ? static_cast<short>(in_range - 1) : short{0})};
 }
 
-// min(448, magnitude op factor), f32, NaN kept (min_ps gives its second operand if there is one).
+// magnitude op factor, with kClamp at most 448; NaN is kept (min_ps gives its second operand if
+// there is one).
 //
-// divide_by_reciprocal: magnitude / factor by two Newton steps. The first leaves an error below one unit in the last
-// place, and from there the second rounds like a division (Markstein), given a correctly rounded reciprocal. Clamping
-// first leaves the codes alone, because limit / factor encodes as 448 whichever way limit was rounded.
-template <Scaling S>
+// divide_by_reciprocal: magnitude / factor by two Newton steps. The first leaves an error below one
+// unit in the last place, and from there the second rounds like a division (Markstein), given a
+// correctly rounded reciprocal. Clamping first leaves the codes alone, because limit / factor
+// encodes as 448 whichever way limit was rounded.
+template <Scaling S, bool kClamp>
 __m512 scaled(__m512 magnitude, const BlockScale& s) {
   if constexpr (S == Scaling::divide_by_reciprocal) {
-    const __m512 a = _mm512_min_ps(s.limit, magnitude);
+    const __m512 a = kClamp ? _mm512_min_ps(s.limit, magnitude) : magnitude;
     const __m512 q0 = _mm512_mul_ps(a, s.reciprocal);
     const __m512 q1 = _mm512_fmadd_ps(_mm512_fnmadd_ps(q0, s.factor, a), s.reciprocal, q0);
     return _mm512_fmadd_ps(_mm512_fnmadd_ps(q1, s.factor, a), s.reciprocal, q1);
   } else {
-    const __m512 y = S == Scaling::multiply ? _mm512_mul_ps(magnitude, s.factor) : _mm512_div_ps(magnitude, s.factor);
-    return _mm512_min_ps(_mm512_set1_ps(448.0f), y);
+    const __m512 y = S == Scaling::multiply ? _mm512_mul_ps(magnitude, s.factor)
+                                            : _mm512_div_ps(magnitude, s.factor);
+    return kClamp ? _mm512_min_ps(_mm512_set1_ps(448.0f), y) : y;
   }
 }
 
 alignas(64) constexpr float kRounders[16] = {
     // E = 1 to 8, an entry that nothing reaches, E = -6 to 0; the biased exponent is 127 + E.
-    0x1p21f + 14,   0x1p22f + 32,    0x1p23f + 72,     0x1p24f + 160,    0x1p25f + 352,  0x1p26f + 768,
-    0x1p27f + 1664, 0x1p28f + 3584,  0,                0x1p14f,          0x1p15f + 1.0f / 32, 0x1p16f + 2.0f / 16,
-    0x1p17f + 3.0f / 8, 0x1p18f + 4.0f / 4, 0x1p19f + 5.0f / 2, 0x1p20f + 6};
+    0x1p21f + 14,
+    0x1p22f + 32,
+    0x1p23f + 72,
+    0x1p24f + 160,
+    0x1p25f + 352,
+    0x1p26f + 768,
+    0x1p27f + 1664,
+    0x1p28f + 3584,
+    0,
+    0x1p14f,
+    0x1p15f + 1.0f / 32,
+    0x1p16f + 2.0f / 16,
+    0x1p17f + 3.0f / 8,
+    0x1p18f + 4.0f / 4,
+    0x1p19f + 5.0f / 2,
+    0x1p20f + 6};
 
 struct Encoder {
   __m512 rounders = _mm512_load_ps(kRounders);
@@ -63,11 +89,13 @@ struct Encoder {
   }
 };
 
-// 16 codes of magnitudes and the f32 bits that have their signs. What exceeds 464, or is NaN, becomes NaN.
+// 16 codes of magnitudes and the f32 bits that have their signs. What exceeds 464, or is NaN,
+// becomes NaN.
 __m128i encode16(const Encoder& encoder, __m512 magnitude, __m512i signs) {
   const __mmask16 is_nan = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(464.0f), _CMP_NLE_UQ);
   __m512i codes = _mm512_mask_mov_epi32(encoder(magnitude), is_nan, _mm512_set1_epi32(0x7F));
-  codes = _mm512_ternarylogic_epi32(codes, _mm512_srli_epi32(signs, 24), _mm512_set1_epi32(0x80), 0xD8);
+  codes =
+      _mm512_ternarylogic_epi32(codes, _mm512_srli_epi32(signs, 24), _mm512_set1_epi32(0x80), 0xD8);
   return _mm512_cvtepi32_epi8(codes);
 }
 
@@ -76,34 +104,55 @@ alignas(64) constexpr std::uint8_t kOrder64[64] = {
     44, 46, 48, 50, 52, 54, 56, 58, 60, 62, 1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23,
     25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
 
-// Codes of 64 bf16. Lanes are worked on as even and odd words and put in order by one byte permute at the end: byte
-// 4j + {0, 1, 2, 3} of the unordered codes is element 2j, 32 + 2j, 2j + 1, 32 + 2j + 1.
-template <Scaling S>
-__m512i encode64_bf16(const std::uint16_t* src, const BlockScale& scale, const Encoder& encoder, __m512i order) {
+// Codes of 64 bf16. Lanes are worked on as even and odd words and put in order by one byte permute
+// at the end: byte 4j + {0, 1, 2, 3} of the unordered codes is element 2j, 32 + 2j, 2j + 1, 32 + 2j
+// + 1.
+template <Scaling S, bool kInRange>
+__m512i encode64_words(const __m512i words[2], const BlockScale& scale, const Encoder& encoder,
+                       __m512i order) {
   const __m512i low_byte = _mm512_set1_epi16(0x00FF);
   const __m512i infinity = _mm512_set1_epi16(0x7F80);
-  __m512i words[2], codes[2];
+  __m512i codes[2];
   for (int i = 0; i < 2; ++i) {
-    words[i] = _mm512_loadu_si512(src + 32 * i);
     const __m512i magnitudes = _mm512_and_si512(words[i], _mm512_set1_epi16(0x7FFF));
     const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16));
-    const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(magnitudes, _mm512_set1_epi32(-0x10000)));
-    const __m512i even_codes = encoder(scaled<S>(even, scale));
-    const __m512i odd_codes = encoder(scaled<S>(odd, scale));
+    const __m512 odd =
+        _mm512_castsi512_ps(_mm512_and_si512(magnitudes, _mm512_set1_epi32(-0x10000)));
+    const __m512i even_codes = encoder(scaled<S, !kInRange>(even, scale));
+    const __m512i odd_codes = encoder(scaled<S, !kInRange>(odd, scale));
     codes[i] = _mm512_mask_blend_epi16(0xAAAAAAAA, even_codes, _mm512_slli_epi32(odd_codes, 16));
-    const __mmask32 is_nan = _mm512_cmpgt_epu16_mask(magnitudes, infinity);
-    codes[i] = _mm512_mask_mov_epi16(codes[i], is_nan, _mm512_set1_epi16(0x7F));
+    if constexpr (!kInRange) {
+      const __mmask32 is_nan = _mm512_cmpgt_epu16_mask(magnitudes, infinity);
+      codes[i] = _mm512_mask_mov_epi16(codes[i], is_nan, _mm512_set1_epi16(0x7F));
+    }
   }
   // 0xCA: first ? second : third. 0xD8: third ? second : first.
-  const __m512i bytes = _mm512_ternarylogic_epi32(low_byte, codes[0], _mm512_slli_epi16(codes[1], 8), 0xCA);
-  const __m512i signs = _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(words[0], 8), words[1], 0xCA);
-  return _mm512_permutexvar_epi8(order, _mm512_ternarylogic_epi32(bytes, signs, _mm512_set1_epi8(-0x80), 0xD8));
+  const __m512i bytes =
+      _mm512_ternarylogic_epi32(low_byte, codes[0], _mm512_slli_epi16(codes[1], 8), 0xCA);
+  const __m512i signs =
+      _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(words[0], 8), words[1], 0xCA);
+  return _mm512_permutexvar_epi8(
+      order, _mm512_ternarylogic_epi32(bytes, signs, _mm512_set1_epi8(-0x80), 0xD8));
+}
+
+// Where the factor comes from the block's own largest magnitude, all is in range.
+template <Scaling S>
+__m512i encode64_bf16(const std::uint16_t* src, const BlockScale& scale, const Encoder& encoder,
+                      __m512i order) {
+  const __m512i words[2] = {_mm512_loadu_si512(src), _mm512_loadu_si512(src + 32)};
+  const __m512i no_sign = _mm512_set1_epi16(0x7FFF);
+  const __m512i largest =
+      _mm512_max_epu16(_mm512_and_si512(words[0], no_sign), _mm512_and_si512(words[1], no_sign));
+  if (_mm512_cmpgt_epu16_mask(largest, scale.in_range) != 0) [[unlikely]] {
+    return encode64_words<S, false>(words, scale, encoder, order);
+  }
+  return encode64_words<S, true>(words, scale, encoder, order);
 }
 
 // n consecutive elements of one block.
 template <Format F, Scaling S>
 void quantize_run(const void* src, std::size_t n, float factor, std::uint8_t* codes, bool stream) {
-  const BlockScale scale = block_scale(factor);
+  const BlockScale scale = block_scale<S>(factor);
   const Encoder encoder;
   std::size_t i = 0;
   if constexpr (F == Format::bf16) {
@@ -123,7 +172,8 @@ void quantize_run(const void* src, std::size_t n, float factor, std::uint8_t* co
   for (; i < n; i += 16) {
     const __mmask16 lanes = first_lanes16(n - i);
     const __m512 w = load_f32<F>(src, i, lanes);
-    const __m128i bytes = encode16(encoder, scaled<S>(_mm512_abs_ps(w), scale), _mm512_castps_si512(w));
+    const __m128i bytes =
+        encode16(encoder, scaled<S, true>(_mm512_abs_ps(w), scale), _mm512_castps_si512(w));
     if (past_caches && n - i >= 16) {
       _mm_stream_si128(reinterpret_cast<__m128i*>(codes + i), bytes);
     } else {
@@ -139,7 +189,8 @@ void quantize_from(const BlockQuantizeArgs& a) {
     const char* row = static_cast<const char*>(a.src) + r * a.src_stride * kSize;
     std::uint8_t* codes = a.codes + r * a.codes_stride;
     if (a.prefetch != nullptr) {
-      prefetch_bytes(static_cast<const char*>(a.prefetch) + r * a.src_stride * kSize, a.cols * kSize);
+      prefetch_bytes(static_cast<const char*>(a.prefetch) + r * a.src_stride * kSize,
+                     a.cols * kSize);
     }
     for (std::size_t c = 0, b = 0; c < a.cols; c += a.block_cols, ++b) {
       const std::size_t n = a.cols - c < a.block_cols ? a.cols - c : a.block_cols;
@@ -158,14 +209,16 @@ void quantize_from(const BlockQuantizeArgs& a) {
 }
 
 // The largest magnitude of a block, as bits: unsigned integer order is magnitude order.
-std::uint32_t block_amax_16(const std::uint16_t* src, std::size_t stride, std::size_t rows, std::size_t n) {
+std::uint32_t block_amax_16(const std::uint16_t* src, std::size_t stride, std::size_t rows,
+                            std::size_t n) {
   const __m512i no_sign = _mm512_set1_epi16(0x7FFF);
   __m512i max[4] = {};
   for (std::size_t r = 0; r < rows; ++r, src += stride) {
     std::size_t i = 0;
     for (; i + 128 <= n; i += 128) {
       for (std::size_t k = 0; k < 4; ++k) {
-        max[k] = _mm512_max_epu16(max[k], _mm512_and_si512(_mm512_loadu_si512(src + i + 32 * k), no_sign));
+        max[k] = _mm512_max_epu16(max[k],
+                                  _mm512_and_si512(_mm512_loadu_si512(src + i + 32 * k), no_sign));
       }
     }
     for (; i < n; i += 32) {
@@ -173,19 +226,22 @@ std::uint32_t block_amax_16(const std::uint16_t* src, std::size_t stride, std::s
       max[0] = _mm512_max_epu16(max[0], _mm512_and_si512(words, no_sign));
     }
   }
-  const __m512i all = _mm512_max_epu16(_mm512_max_epu16(max[0], max[1]), _mm512_max_epu16(max[2], max[3]));
+  const __m512i all =
+      _mm512_max_epu16(_mm512_max_epu16(max[0], max[1]), _mm512_max_epu16(max[2], max[3]));
   const __m512i pairs = _mm512_max_epu16(all, _mm512_srli_epi32(all, 16));
   return _mm512_reduce_max_epu32(_mm512_and_si512(pairs, _mm512_set1_epi32(0xFFFF)));
 }
 
-std::uint32_t block_amax_32(const std::uint32_t* src, std::size_t stride, std::size_t rows, std::size_t n) {
+std::uint32_t block_amax_32(const std::uint32_t* src, std::size_t stride, std::size_t rows,
+                            std::size_t n) {
   const __m512i no_sign = _mm512_set1_epi32(0x7FFFFFFF);
   __m512i max[2] = {};
   for (std::size_t r = 0; r < rows; ++r, src += stride) {
     std::size_t i = 0;
     for (; i + 32 <= n; i += 32) {
       max[0] = _mm512_max_epu32(max[0], _mm512_and_si512(_mm512_loadu_si512(src + i), no_sign));
-      max[1] = _mm512_max_epu32(max[1], _mm512_and_si512(_mm512_loadu_si512(src + i + 16), no_sign));
+      max[1] =
+          _mm512_max_epu32(max[1], _mm512_and_si512(_mm512_loadu_si512(src + i + 16), no_sign));
     }
     for (; i < n; i += 16) {
       const __m512i words = _mm512_maskz_loadu_epi32(first_lanes16(n - i), src + i);
@@ -228,14 +284,16 @@ void cast_not_saturating(const CastArgs& a) {
   for (std::size_t i = 0; i < a.count; i += 16) {
     const __mmask16 lanes = first_lanes16(a.count - i);
     const __m512 w = load_f32<F>(a.src, i, lanes);
-    _mm_mask_storeu_epi8(codes + i, lanes, encode16(encoder, _mm512_abs_ps(w), _mm512_castps_si512(w)));
+    _mm_mask_storeu_epi8(codes + i, lanes,
+                         encode16(encoder, _mm512_abs_ps(w), _mm512_castps_si512(w)));
   }
 }
 
 template <Format F>
 void cast_from(const CastArgs& a) {
   if (a.overflow == Overflow::special) return cast_not_saturating<F>(a);
-  quantize_run<F, Scaling::multiply>(a.src, a.count, 1.0f, static_cast<std::uint8_t*>(a.dst), false);
+  quantize_run<F, Scaling::multiply>(a.src, a.count, 1.0f, static_cast<std::uint8_t*>(a.dst),
+                                     false);
 }
 
 }  // namespace

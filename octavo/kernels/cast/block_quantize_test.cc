@@ -22,7 +22,8 @@ OCTAVO_FOR_EACH_OTHER_ISA(BlockQuantizeEquality);
 TEST_P(BlockAmaxEquality, OnAnyShape) {
   EXPECT_TRUE(check_often([this] {
     const Extent e = any_extent();
-    const Format format = *rc::gen::elementOf(std::vector<Format>(std::begin(kSources), std::end(kSources)));
+    const Format format =
+        *rc::gen::elementOf(std::vector<Format>(std::begin(kSources), std::end(kSources)));
     std::mt19937 random(*rc::gen::arbitrary<std::uint32_t>());
     GuardedBytes src(e.elements() * bytes_of(format), *rc::gen::arbitrary<bool>());
     fill_floats(src, format, random, *rc::gen::arbitrary<bool>());
@@ -31,18 +32,21 @@ TEST_P(BlockAmaxEquality, OnAnyShape) {
     for (auto& amax : before) amax = random() % 2 == 0 ? 0 : 0x3E00;
     std::vector<std::uint32_t> got = before, expected = before;
     kernels_.block_amax({format, src.data(), e.stride, e.rows, e.cols, e.block_cols, got.data()});
-    generic::block_amax({format, src.data(), e.stride, e.rows, e.cols, e.block_cols, expected.data()});
+    generic::block_amax(
+        {format, src.data(), e.stride, e.rows, e.cols, e.block_cols, expected.data()});
     RC_ASSERT(got == expected);
   }));
 }
 
 TEST_P(BlockAmax, ValuesByHand) {
-  const std::uint16_t src[2][3] = {{0x3F80, 0xC000, 0x0001}, {0xBF81, 0x8000, 0xFFC1}};  // bf16 1 -2 tiny / -1.0078 -0 NaN
+  const std::uint16_t src[2][3] = {{0x3F80, 0xC000, 0x0001},
+                                   {0xBF81, 0x8000, 0xFFC1}};  // bf16 1 -2 tiny / -1.0078 -0 NaN
   std::uint32_t amax[2] = {0x3000, 0};
   kernels_.block_amax({Format::bf16, src, 3, 1, 3, 2, amax});
   EXPECT_EQ(amax[0], 0x4000u);
   EXPECT_EQ(amax[1], 0x0001u);
-  kernels_.block_amax({Format::bf16, src[1], 3, 1, 3, 2, amax});  // the second piece of the same blocks
+  kernels_.block_amax(
+      {Format::bf16, src[1], 3, 1, 3, 2, amax});  // the second piece of the same blocks
   EXPECT_EQ(amax[0], 0x4000u);
   EXPECT_EQ(amax[1], 0x7FC1u) << "NaN is above infinity";
 }
@@ -58,7 +62,8 @@ struct Quantized {
 TEST_P(BlockQuantizeEquality, OnAnyShape) {
   EXPECT_TRUE(check_often([this] {
     const Extent e = any_extent();
-    const Format format = *rc::gen::elementOf(std::vector<Format>(std::begin(kSources), std::end(kSources)));
+    const Format format =
+        *rc::gen::elementOf(std::vector<Format>(std::begin(kSources), std::end(kSources)));
     const ScaleOp op = *rc::gen::element(ScaleOp::multiply, ScaleOp::divide);
     const bool wild = *rc::gen::arbitrary<bool>();
     const std::size_t codes_stride = e.cols + *rc::gen::element<std::size_t>(0, 3, 64);
@@ -73,8 +78,10 @@ TEST_P(BlockQuantizeEquality, OnAnyShape) {
 
     const bool at_start = *rc::gen::arbitrary<bool>();
     Quantized got(e, codes_stride, at_start), expected(e, codes_stride, at_start);
-    BlockQuantizeArgs args = {format, src.data(), e.stride, e.rows, e.cols, e.block_cols, factor.data(), op,
-                              expected.codes.data(), codes_stride, nullptr, false};
+    BlockQuantizeArgs args = {format,        src.data(), e.stride,
+                              e.rows,        e.cols,     e.block_cols,
+                              factor.data(), op,         expected.codes.data(),
+                              codes_stride,  nullptr,    false};
     generic::block_quantize(args);
     args.codes = got.codes.data();
     args.prefetch = *rc::gen::arbitrary<bool>() ? ahead.data() : nullptr;
@@ -86,9 +93,11 @@ TEST_P(BlockQuantizeEquality, OnAnyShape) {
 
 // Factors of all sizes, the extremes of f32 and those where an implementation changes its ways.
 std::vector<float> factors() {
-  std::vector<float> all = {0x1p-149f, 0x1p-127f, 0x1p-126f, 0x1p-61f, 0x1p-60f, 0x1.fffffep-61f, 0x1.000002p-60f,
-                            0.1f, 1.0f, 0x1.fffffep0f, 1.0f / 3, 448.0f, 0x1p60f, 0x1.000002p60f, 0x1p100f,
-                            std::numeric_limits<float>::max()};
+  std::vector<float> all = {
+      0x1p-149f, 0x1p-127f,       0x1p-126f,       0x1p-61f,
+      0x1p-60f,  0x1.fffffep-61f, 0x1.000002p-60f, 0.1f,
+      1.0f,      0x1.fffffep0f,   1.0f / 3,        448.0f,
+      0x1p60f,   0x1.000002p60f,  0x1p100f,        std::numeric_limits<float>::max()};
   std::mt19937 random(20261129);
   for (int i = 0; i < 24; ++i) all.push_back(any_positive(random));
   std::uniform_real_distribution<float> exponent(-20.0f, 20.0f);
@@ -100,26 +109,30 @@ std::vector<float> factors() {
 TEST_P(BlockQuantizeEquality, OnAll16BitInputs) {
   alignas(64) static std::uint16_t src[65536];
   alignas(64) static std::uint8_t got[65536], expected[65536];
-  for (std::uint32_t i = 0; i < 65536; ++i) src[i] = static_cast<std::uint16_t>(i * 40503u);  // mixed: odd multiplier
+  for (std::uint32_t i = 0; i < 65536; ++i)
+    src[i] = static_cast<std::uint16_t>(i * 40503u);  // mixed: odd multiplier
   for (const Format format : {Format::bf16, Format::f16}) {
     for (const ScaleOp op : {ScaleOp::multiply, ScaleOp::divide}) {
       for (const float factor : factors()) {
-        BlockQuantizeArgs args = {format, src, 128, 512, 128, 128, &factor, op, expected, 128, nullptr, false};
+        BlockQuantizeArgs args = {format,  src, 128,      512, 128,     128,
+                                  &factor, op,  expected, 128, nullptr, false};
         generic::block_quantize(args);
         args.codes = got;
         args.stream = true;
         args.prefetch = src;
         kernels_.block_quantize(args);
         for (std::size_t i = 0; i < 65536; ++i) {
-          ASSERT_EQ(got[i], expected[i]) << format_name(format) << " 0x" << std::hex << src[i] << std::hexfloat
-                                         << (op == ScaleOp::multiply ? " * " : " / ") << factor;
+          ASSERT_EQ(got[i], expected[i])
+              << format_name(format) << " 0x" << std::hex << src[i] << std::hexfloat
+              << (op == ScaleOp::multiply ? " * " : " / ") << factor;
         }
       }
     }
   }
 }
 
-// Quotients near the boundaries between codes, where a division that is off by one last place shows.
+// Quotients near the boundaries between codes, where a division that is off by one last place
+// shows.
 TEST_P(BlockQuantizeEquality, QuotientsAtRoundingBoundaries) {
   std::mt19937 random(7);
   std::uniform_real_distribution<float> exponent(-30.0f, 30.0f);
@@ -129,14 +142,16 @@ TEST_P(BlockQuantizeEquality, QuotientsAtRoundingBoundaries) {
     src.clear();
     for (std::uint32_t code = 0; code < 0x7E; ++code) {
       const double middle = (double{decode<Format::e4m3fn>(static_cast<std::uint8_t>(code))} +
-                             double{decode<Format::e4m3fn>(static_cast<std::uint8_t>(code + 1))}) / 2;
+                             double{decode<Format::e4m3fn>(static_cast<std::uint8_t>(code + 1))}) /
+                            2;
       float x = static_cast<float>(middle * scale);
       for (int i = 0; i < 3; ++i) x = std::nextafter(x, 0.0f);
       for (int i = 0; i < 7; ++i, x = std::nextafter(x, 1e38f)) src.push_back(i % 2 == 0 ? x : -x);
     }
     std::vector<std::uint8_t> got(src.size()), expected(src.size());
-    BlockQuantizeArgs args = {Format::f32, src.data(), src.size(), 1, src.size(), src.size(), &scale,
-                              ScaleOp::divide, expected.data(), src.size(), nullptr, false};
+    BlockQuantizeArgs args = {Format::f32,     src.data(), src.size(), 1,
+                              src.size(),      src.size(), &scale,     ScaleOp::divide,
+                              expected.data(), src.size(), nullptr,    false};
     generic::block_quantize(args);
     args.codes = got.data();
     kernels_.block_quantize(args);
@@ -144,10 +159,12 @@ TEST_P(BlockQuantizeEquality, QuotientsAtRoundingBoundaries) {
   }
 }
 
-// NUM-01: above 448, infinity and NaN, with the quantizer at scale 1. The rule is one: saturate, keep NaN.
+// NUM-01: above 448, infinity and NaN, with the quantizer at scale 1. The rule is one: saturate,
+// keep NaN.
 TEST_P(BlockQuantize, Num01OverflowSaturatesAndNanStays) {
   const float inf = std::numeric_limits<float>::infinity();
-  const float src[9] = {0, 448, 464, 465, 480, 1000, inf, -inf, std::numeric_limits<float>::quiet_NaN()};
+  const float src[9] = {
+      0, 448, 464, 465, 480, 1000, inf, -inf, std::numeric_limits<float>::quiet_NaN()};
   const std::uint8_t expected[9] = {0x00, 0x7E, 0x7E, 0x7E, 0x7E, 0x7E, 0x7E, 0xFE, 0x7F};
   for (const ScaleOp op : {ScaleOp::multiply, ScaleOp::divide}) {
     const float one = 1;
@@ -158,15 +175,18 @@ TEST_P(BlockQuantize, Num01OverflowSaturatesAndNanStays) {
 }
 
 TEST_P(BlockQuantize, ExtremeFactorsByHand) {
-  const std::uint16_t src[6] = {0x0000, 0x8000, 0x0001, 0x3F80, 0xBF80, 0x7F7F};  // bf16 0 -0 2^-133 1 -1 max
+  const std::uint16_t src[6] = {0x0000, 0x8000, 0x0001,
+                                0x3F80, 0xBF80, 0x7F7F};  // bf16 0 -0 2^-133 1 -1 max
   std::uint8_t codes[6];
   const float largest = std::numeric_limits<float>::max();
-  kernels_.block_quantize({Format::bf16, src, 6, 1, 6, 6, &largest, ScaleOp::multiply, codes, 6, nullptr, false});
+  kernels_.block_quantize(
+      {Format::bf16, src, 6, 1, 6, 6, &largest, ScaleOp::multiply, codes, 6, nullptr, false});
   // 2^-133 * 2^128 = 1/32, just below before rounding: f32 keeps it, and e4m3fn has 2^-5 as 0x10.
   const std::uint8_t by_largest[6] = {0x00, 0x80, 0x10, 0x7E, 0xFE, 0x7E};
   for (int i = 0; i < 6; ++i) EXPECT_EQ(codes[i], by_largest[i]) << i;
   const float tiny = 0x1p-149f;
-  kernels_.block_quantize({Format::bf16, src, 6, 1, 6, 6, &tiny, ScaleOp::divide, codes, 6, nullptr, false});
+  kernels_.block_quantize(
+      {Format::bf16, src, 6, 1, 6, 6, &tiny, ScaleOp::divide, codes, 6, nullptr, false});
   const std::uint8_t by_tiny[6] = {0x00, 0x80, 0x7E, 0x7E, 0xFE, 0x7E};  // 2^-133 / 2^-149 = 2^16
   for (int i = 0; i < 6; ++i) EXPECT_EQ(codes[i], by_tiny[i]) << i;
 }
@@ -176,7 +196,8 @@ TEST_P(BlockQuantize, SignOfNanIsKept) {
   for (const ScaleOp op : {ScaleOp::multiply, ScaleOp::divide}) {
     for (const float factor : {1.0f, 0x1p-140f, 0x1p127f}) {
       std::uint8_t codes[4];
-      kernels_.block_quantize({Format::bf16, src, 4, 1, 4, 4, &factor, op, codes, 4, nullptr, false});
+      kernels_.block_quantize(
+          {Format::bf16, src, 4, 1, 4, 4, &factor, op, codes, 4, nullptr, false});
       EXPECT_EQ(codes[0], 0x7F);
       EXPECT_EQ(codes[1], 0xFF);
       EXPECT_EQ(codes[2], 0x7F);

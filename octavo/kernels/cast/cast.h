@@ -1,8 +1,10 @@
-// Casts, block quantization and dequantization over plain memory: the contract that every implementation meets bit for bit.
+// Casts, block quantization and dequantization over plain memory: the contract that every
+// implementation meets bit for bit.
 //
-// No inline code here: instruction-set files include this header (scripts/check_isa_symbols). Strides of typed arrays
-// are in elements, code strides in bytes. Arrays need no alignment. A block row is `rows` consecutive rows whose
-// columns are cut every `block_cols` (the last block ragged); the caller walks block rows.
+// No inline code here: instruction-set files include this header (scripts/check_isa_symbols).
+// Strides of typed arrays are in elements, code strides in bytes. Arrays need no alignment. A block
+// row is `rows` consecutive rows whose columns are cut every `block_cols` (the last block ragged);
+// the caller walks block rows.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +14,10 @@
 
 namespace octavo::kernels {
 
-// amax[b] = max(amax[b], largest |src| in block b), as magnitude bits of src_format (sign cleared, widened to 32 bits).
-// Bit order is magnitude order with NaN above infinity above all finite values, so amax[b] >= the format's infinity says
-// that block b holds something that is not finite. In and out: a block may be given in pieces.
+// amax[b] = max(amax[b], largest |src| in block b), as magnitude bits of src_format (sign cleared,
+// widened to 32 bits). Bit order is magnitude order with NaN above infinity above all finite
+// values, so amax[b] >= the format's infinity says that block b holds something that is not finite.
+// In and out: a block may be given in pieces.
 struct BlockAmaxArgs {
   Format src_format;  // f32, bf16, f16
   const void* src;    // (rows, cols)
@@ -30,8 +33,8 @@ enum class ScaleOp : std::uint8_t {
   divide,    // w / factor, one f32 rounding
 };
 
-// codes = e4m3fn, nearest even, saturating at +-448, of f32(src) op factor[block]. NaN becomes 0x7F with the sign of
-// src. factor is finite and positive, f32 denormals included.
+// codes = e4m3fn, nearest even, saturating at +-448, of f32(src) op factor[block]. NaN becomes 0x7F
+// with the sign of src. factor is finite and positive, f32 denormals included.
 struct BlockQuantizeArgs {
   Format src_format;  // f32, bf16, f16
   const void* src;    // (rows, cols)
@@ -43,23 +46,26 @@ struct BlockQuantizeArgs {
   ScaleOp op;
   std::uint8_t* codes;  // (rows, cols)
   std::size_t codes_stride;
-  const void* prefetch;  // same extent and stride as src: read ahead, row by row, while this one is quantized; or null
+  const void* prefetch;  // same extent and stride as src: read ahead, row by row, while this one is
+                         // quantized; or null
   bool stream;           // codes are not read again soon: non-temporal stores are welcome
 };
 
 // What a dequantization met. Added to, never reset.
 struct DequantizeCounts {
-  std::uint64_t overflow;   // finite code x finite scale that the destination cannot hold: infinite, or clamped
+  std::uint64_t overflow;  // finite code x finite scale that the destination cannot hold: infinite,
+                           // or clamped
   std::uint64_t underflow;  // non-zero code whose result is zero
   std::uint64_t nan;        // NaN codes
 };
 
-// dst = round(f32(code) * scale[block]): one f32 multiplication, then one rounding (nearest even) to dst_format.
-// NaN results are canonical: quiet, payload zero, sign = sign of the code xor sign of the scale (fnuz NaN counts as
-// negative). Denormal results are kept. With `saturate`, what would become infinite from a finite code and scale is the
-// largest finite value instead.
+// dst = round(f32(code) * scale[block]): one f32 multiplication, then one rounding (nearest even)
+// to dst_format. NaN results are canonical: quiet, payload zero, sign = sign of the code xor sign
+// of the scale (fnuz NaN counts as negative). Denormal results are kept. With `saturate`, what
+// would become infinite from a finite code and scale is the largest finite value instead.
 struct BlockDequantizeArgs {
-  Format code_format;  // e4m3fn, e5m2, e4m3fnuz, e5m2fnuz, or e2m1fn packed: two codes a byte, low nibble first
+  Format code_format;  // e4m3fn, e5m2, e4m3fnuz, e5m2fnuz, or e2m1fn packed: two codes a byte, low
+                       // nibble first
   const std::uint8_t* codes;
   std::size_t codes_stride;  // bytes
   std::size_t rows;
@@ -71,11 +77,12 @@ struct BlockDequantizeArgs {
   std::size_t dst_stride;
   bool saturate;
   DequantizeCounts* counts;  // not null
-  const void* prefetch;  // same extent and stride as codes, or null
+  const void* prefetch;      // same extent and stride as codes, or null
   bool stream;
 };
 
-// dst[i] = src[i] in another format, rounded once to nearest even; every pair of formats. e2m1fn is one code a byte.
+// dst[i] = src[i] in another format, rounded once to nearest even; every pair of formats. e2m1fn is
+// one code a byte.
 struct CastArgs {
   Format src_format;
   const void* src;  // (count)

@@ -4,14 +4,18 @@
 namespace octavo::kernels::avx2 {
 namespace {
 
-bool is_float(Format format) { return format == Format::f32 || format == Format::bf16 || format == Format::f16; }
+bool is_float(Format format) {
+  return format == Format::f32 || format == Format::bf16 || format == Format::f16;
+}
 
 void f32_to_bf16(const CastArgs& a) {
   const auto* src = static_cast<const float*>(a.src);
   auto* dst = static_cast<std::uint16_t*>(a.dst);
   std::size_t i = 0;
   for (; i + 16 <= a.count; i += 16) {
-    store_256(dst + i, pack_words(round_to_bf16(_mm256_loadu_ps(src + i)), round_to_bf16(_mm256_loadu_ps(src + i + 8))),
+    store_256(dst + i,
+              pack_words(round_to_bf16(_mm256_loadu_ps(src + i)),
+                         round_to_bf16(_mm256_loadu_ps(src + i + 8))),
               false);
   }
   generic::cast({a.src_format, src + i, a.dst_format, dst + i, a.count - i, a.overflow});
@@ -31,8 +35,8 @@ void bf16_to_f32(const CastArgs& a) {
 void codes_to_float(const CastArgs& a) {
   const float one = 1.0f;
   DequantizeCounts counts = {};
-  block_dequantize({a.src_format, static_cast<const std::uint8_t*>(a.src), a.count, 1, a.count, a.count, &one,
-                    a.dst_format, a.dst, a.count, false, &counts, nullptr, false});
+  block_dequantize({a.src_format, static_cast<const std::uint8_t*>(a.src), a.count, 1, a.count,
+                    a.count, &one, a.dst_format, a.dst, a.count, false, &counts, nullptr, false});
 }
 
 }  // namespace
@@ -40,7 +44,8 @@ void codes_to_float(const CastArgs& a) {
 void cast(const CastArgs& a) {
   if (a.count == 0) return;
   const bool special = a.overflow == Overflow::special;
-  const bool plain_codes = a.src_format == Format::e4m3fn || (a.src_format == Format::e5m2 && special);
+  const bool plain_codes =
+      a.src_format == Format::e4m3fn || (a.src_format == Format::e5m2 && special);
   if (is_float(a.src_format) && a.dst_format == Format::e4m3fn) {
     cast_to_e4m3fn(a);
   } else if (a.src_format == Format::f32 && a.dst_format == Format::bf16 && special) {

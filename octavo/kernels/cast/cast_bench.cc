@@ -1,11 +1,12 @@
-// Block quantization and dequantization of a matrix that no cache holds, one thread, as a share of a stream that reads
-// and writes the same bytes. Kernel and stream alternate, because memory bandwidth of shared machines drifts; the
-// medians are over pairs.
+// Block quantization and dequantization of a matrix that no cache holds, one thread, as a share of
+// a stream that reads and writes the same bytes. Kernel and stream alternate, because memory
+// bandwidth of shared machines drifts; the medians are over pairs.
 //
-//     cast_bench [--isa generic|avx2|avx512bf16] [--pairs N] [--chunk COLUMNS] [--no-stream] [--no-prefetch]
+//     cast_bench [--isa generic|avx2|avx512bf16] [--pairs N] [--chunk COLUMNS] [--no-stream]
+//     [--no-prefetch]
 //
-// quantize_rows and dequantize_rows are the way to drive the kernels: a block row in chunks of some columns, the next
-// chunk prefetched while this one is written, results stored past the caches.
+// quantize_rows and dequantize_rows are the way to drive the kernels: a block row in chunks of some
+// columns, the next chunk prefetched while this one is written, results stored past the caches.
 #include <emmintrin.h>
 #include <fmt/format.h>
 
@@ -52,7 +53,8 @@ struct Matrix {
   std::vector<float> scale = std::vector<float>(kRows / kBlock * (kCols / kBlock));
 };
 
-void quantize_rows(const CastKernels& k, Matrix& m, std::size_t rows, ScaleOp op, const Options& o) {
+void quantize_rows(const CastKernels& k, Matrix& m, std::size_t rows, ScaleOp op,
+                   const Options& o) {
   std::vector<std::uint32_t> amax(o.chunk / kBlock);
   std::vector<float> factor(amax.size());
   for (std::size_t r = 0; r < rows; r += kBlock) {
@@ -72,12 +74,14 @@ void quantize_rows(const CastKernels& k, Matrix& m, std::size_t rows, ScaleOp op
         factor[b] = op == ScaleOp::divide ? scale : 448.0f / largest;
       }
       k.block_quantize({Format::bf16, src, kCols, kBlock, o.chunk, kBlock, factor.data(), op,
-                        m.codes.get() + r * kCols + c, kCols, o.prefetch ? next : nullptr, o.stream});
+                        m.codes.get() + r * kCols + c, kCols, o.prefetch ? next : nullptr,
+                        o.stream});
     }
   }
 }
 
-void dequantize_rows(const CastKernels& k, Matrix& m, std::size_t rows, Format format, const Options& o) {
+void dequantize_rows(const CastKernels& k, Matrix& m, std::size_t rows, Format format,
+                     const Options& o) {
   DequantizeCounts counts = {};
   for (std::size_t r = 0; r < rows; r += kBlock) {
     for (std::size_t c = 0; c < kCols; c += o.chunk) {
@@ -87,7 +91,8 @@ void dequantize_rows(const CastKernels& k, Matrix& m, std::size_t rows, Format f
       if (row_ends && r + kBlock == rows) next = nullptr;
       k.block_dequantize({format, codes, kCols, kBlock, o.chunk, kBlock,
                           m.scale.data() + r / kBlock * (kCols / kBlock) + c / kBlock, Format::bf16,
-                          m.bf16.get() + r * kCols + c, kCols, false, &counts, o.prefetch ? next : nullptr, o.stream});
+                          m.bf16.get() + r * kCols + c, kCols, false, &counts,
+                          o.prefetch ? next : nullptr, o.stream});
     }
   }
 }
@@ -99,7 +104,8 @@ void stream_lines(const void* from, void* to, std::size_t steps) {
   auto* dst = static_cast<__m128i*>(to);
   for (std::size_t i = 0; i < steps; ++i, src += 4 * kIn, dst += 4 * kOut) {
     __m128i line[4] = {};
-    for (int k = 0; k < 4 * kIn; ++k) line[k % 4] = _mm_or_si128(line[k % 4], _mm_load_si128(src + k));
+    for (int k = 0; k < 4 * kIn; ++k)
+      line[k % 4] = _mm_or_si128(line[k % 4], _mm_load_si128(src + k));
     for (int k = 0; k < 4 * kOut; ++k) _mm_stream_si128(dst + k, line[k % 4]);
   }
   _mm_sfence();
@@ -123,8 +129,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void report(std::string_view isa, std::string_view name, double bytes, int pairs, const std::function<void()>& roof,
-            const std::function<void()>& kernel) {
+void report(std::string_view isa, std::string_view name, double bytes, int pairs,
+            const std::function<void()>& roof, const std::function<void()>& kernel) {
   std::vector<double> share, rate, roof_rate;
   for (int i = -1; i < pairs; ++i) {  // the first pair warms up
     const double before = seconds(roof);
@@ -136,8 +142,8 @@ void report(std::string_view isa, std::string_view name, double bytes, int pairs
     roof_rate.push_back(bytes / limit / 1e9);
   }
   const auto [low, high] = std::minmax_element(share.begin(), share.end());
-  fmt::print("{:<11} {:<34} {:7.2f} GB/s {:7.2f} GB/s {:6.1f} % [{:.1f}, {:.1f}]\n", isa, name, median(rate),
-             median(roof_rate), 100 * median(share), 100 * *low, 100 * *high);
+  fmt::print("{:<11} {:<34} {:7.2f} GB/s {:7.2f} GB/s {:6.1f} % [{:.1f}, {:.1f}]\n", isa, name,
+             median(rate), median(roof_rate), 100 * median(share), 100 * *low, 100 * *high);
   std::fflush(stdout);
 }
 
@@ -165,7 +171,8 @@ bool check(const CastKernels& k, Matrix& m, const Options& o) {
 
 void fill(Matrix& m) {
   std::mt19937_64 random(1);
-  for (std::size_t i = 0; i < kRows * kCols; i += 4) {  // Gaussian enough: sign and mantissa random, exponent binomial
+  for (std::size_t i = 0; i < kRows * kCols;
+       i += 4) {  // Gaussian enough: sign and mantissa random, exponent binomial
     std::uint64_t bits = random();
     for (std::size_t k = 0; k < 4; ++k, bits >>= 16) {
       const auto exponent = static_cast<std::uint64_t>(__builtin_popcountll(bits >> 8 & 0x7F));
@@ -176,17 +183,20 @@ void fill(Matrix& m) {
 }
 
 // All e4m3fn codes of 32 columns of packed e2m1fn: 1x32 groups over the code bytes as they lie.
-void dequantize_fp4(const CastKernels& k, Matrix& m, const std::vector<float>& scale, const Options& o) {
+void dequantize_fp4(const CastKernels& k, Matrix& m, const std::vector<float>& scale,
+                    const Options& o) {
   DequantizeCounts counts = {};
   for (std::size_t r = 0; r < kRows; ++r) {
-    k.block_dequantize({Format::e2m1fn, m.codes.get() + r * kCols / 2, kCols / 2, 1, kCols, 32, scale.data(),
-                        Format::bf16, m.bf16.get() + r * kCols, kCols, false, &counts,
-                        o.prefetch && r + 1 < kRows ? m.codes.get() + (r + 1) * kCols / 2 : nullptr, o.stream});
+    k.block_dequantize({Format::e2m1fn, m.codes.get() + r * kCols / 2, kCols / 2, 1, kCols, 32,
+                        scale.data(), Format::bf16, m.bf16.get() + r * kCols, kCols, false, &counts,
+                        o.prefetch && r + 1 < kRows ? m.codes.get() + (r + 1) * kCols / 2 : nullptr,
+                        o.stream});
   }
 }
 
 void cast_floats(const CastKernels& k, Matrix& m) {
-  k.cast({Format::f32, m.bf16.get(), Format::e4m3fn, m.codes.get(), kRows * kCols / 2, Overflow::saturate});
+  k.cast({Format::f32, m.bf16.get(), Format::e4m3fn, m.codes.get(), kRows * kCols / 2,
+          Overflow::saturate});
 }
 
 void run(Isa isa, Matrix& m, const Options& o) {
@@ -196,16 +206,23 @@ void run(Isa isa, Matrix& m, const Options& o) {
     std::exit(1);
   }
   const double elements = double{kRows} * kCols;
-  const auto roof_down = [&] { stream_lines<2, 1>(m.bf16.get(), m.codes.get(), kRows * kCols / 64); };
+  const auto roof_down = [&] {
+    stream_lines<2, 1>(m.bf16.get(), m.codes.get(), kRows * kCols / 64);
+  };
   const auto roof_up = [&] { stream_lines<1, 2>(m.codes.get(), m.bf16.get(), kRows * kCols / 64); };
-  const auto roof_fp4 = [&] { stream_lines<1, 4>(m.codes.get(), m.bf16.get(), kRows * kCols / 128); };
-  const auto roof_f32 = [&] { stream_lines<4, 1>(m.bf16.get(), m.codes.get(), kRows * kCols / 128); };
+  const auto roof_fp4 = [&] {
+    stream_lines<1, 4>(m.codes.get(), m.bf16.get(), kRows * kCols / 128);
+  };
+  const auto roof_f32 = [&] {
+    stream_lines<4, 1>(m.bf16.get(), m.codes.get(), kRows * kCols / 128);
+  };
   report(isa_name(isa), "block_quantize multiply bf16 128x128", 3 * elements, o.pairs, roof_down,
          [&] { quantize_rows(k, m, kRows, ScaleOp::multiply, o); });
   report(isa_name(isa), "block_quantize divide bf16 128x128", 3 * elements, o.pairs, roof_down,
          [&] { quantize_rows(k, m, kRows, ScaleOp::divide, o); });
   // Writes the weights anew, so that the next level starts from what this one had.
-  report(isa_name(isa), "cast f32 -> e4m3fn", 2.5 * elements, o.pairs, roof_f32, [&] { cast_floats(k, m); });
+  report(isa_name(isa), "cast f32 -> e4m3fn", 2.5 * elements, o.pairs, roof_f32,
+         [&] { cast_floats(k, m); });
   quantize_rows(k, m, kRows, ScaleOp::divide, o);
   report(isa_name(isa), "block_dequantize e4m3fn 128x128", 3 * elements, o.pairs, roof_up,
          [&] { dequantize_rows(k, m, kRows, Format::e4m3fn, o); });
@@ -252,14 +269,17 @@ int main(int argc, char** argv) {
     if (is_built(isa) && supports(cpu_features(), isa)) options.isas.push_back(isa);
   }
   if (!parse(argc, argv, options)) {
-    fmt::print(stderr, "usage: cast_bench [--isa LEVEL] [--pairs N] [--chunk COLUMNS (a divisor of {} and a multiple "
-                       "of {})] [--no-stream] [--no-prefetch]\n", kCols, kBlock);
+    fmt::print(stderr,
+               "usage: cast_bench [--isa LEVEL] [--pairs N] [--chunk COLUMNS (a divisor of {} and "
+               "a multiple "
+               "of {})] [--no-stream] [--no-prefetch]\n",
+               kCols, kBlock);
     return 2;
   }
-  fmt::print("{}, one thread, {} x {}, chunks of {} columns, median of {} pairs\n", cpu_features().model, kRows, kCols,
-             options.chunk, options.pairs);
-  fmt::print("{:<11} {:<34} {:>12} {:>12} {:>8} {}\n", "level", "kernel", "read+write", "stream", "share",
-             "[least, most]");
+  fmt::print("{}, one thread, {} x {}, chunks of {} columns, median of {} pairs\n",
+             cpu_features().model, kRows, kCols, options.chunk, options.pairs);
+  fmt::print("{:<11} {:<34} {:>12} {:>12} {:>8} {}\n", "level", "kernel", "read+write", "stream",
+             "share", "[least, most]");
   Matrix matrix;
   fill(matrix);
   for (const Isa isa : options.isas) run(isa, matrix, options);

@@ -1,5 +1,5 @@
-// The implementations behind cast_manifest.inc, and the data that they share. Declarations only: instruction-set files
-// include this.
+// The implementations behind cast_manifest.inc, and the data that they share. Declarations only:
+// instruction-set files include this.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,13 @@ struct DecodeTable {
   int finite_codes;  // value[finite_codes ..] are infinity or NaN
   int nan_code;      // value[nan_code ..] are NaN; 128 where the only NaN is 0x80
 };
-extern const DecodeTable kDecodeTable_e4m3fn, kDecodeTable_e5m2, kDecodeTable_e4m3fnuz, kDecodeTable_e5m2fnuz;
+extern const DecodeTable kDecodeTable_e4m3fn, kDecodeTable_e5m2, kDecodeTable_e4m3fnuz,
+    kDecodeTable_e5m2fnuz;
 
 extern const float kE2m1fnValues[16];
 
-// Whether every finite code but zero, times scale, is finite and not zero in dst_format: then a product needs no look at
-// its range, and the only special results are those of special codes.
+// Whether every finite code but zero, times scale, is finite and not zero in dst_format: then a
+// product needs no look at its range, and the only special results are those of special codes.
 bool keeps_all_codes(Format code_format, float scale, Format dst_format);
 
 }  // namespace octavo::kernels

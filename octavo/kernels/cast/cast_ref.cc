@@ -47,36 +47,43 @@ void with_code(Format format, Function&& f) {
 
 template <class Function>
 void with_any(Format format, Function&& f) {
-  if (format == Format::f32 || format == Format::bf16 || format == Format::f16) return with_float(format, f);
+  if (format == Format::f32 || format == Format::bf16 || format == Format::f16)
+    return with_float(format, f);
   if (format == Format::e8m0fnu) return f(Tag<Format::e8m0fnu>{});
   return with_code(format, f);
 }
 
-template <Format F>
-void amax_of(const BlockAmaxArgs& a) {
-  for (std::size_t r = 0; r < a.rows; ++r) {
-    const auto* row = static_cast<const Code<F>*>(a.src) + r * a.src_stride;
-    for (std::size_t c = 0; c < a.cols; ++c) {
-      std::uint32_t& amax = a.amax[c / a.block_cols];
-      const std::uint32_t magnitude = row[c] & traits(F).magnitude_bits();
-      if (magnitude > amax) amax = magnitude;
+// f(row, column, block), in order.
+template <class Function>
+void for_each_element(std::size_t rows, std::size_t cols, std::size_t block_cols, Function&& f) {
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t first = 0, b = 0; first < cols; first += block_cols, ++b) {
+      const std::size_t last = cols - first < block_cols ? cols : first + block_cols;
+      for (std::size_t c = first; c < last; ++c) f(r, c, b);
     }
   }
 }
 
 template <Format F>
+void amax_of(const BlockAmaxArgs& a) {
+  const auto* src = static_cast<const Code<F>*>(a.src);
+  for_each_element(a.rows, a.cols, a.block_cols, [&](std::size_t r, std::size_t c, std::size_t b) {
+    const std::uint32_t magnitude = src[r * a.src_stride + c] & traits(F).magnitude_bits();
+    if (magnitude > a.amax[b]) a.amax[b] = magnitude;
+  });
+}
+
+template <Format F>
 void quantize_from(const BlockQuantizeArgs& a) {
-  for (std::size_t r = 0; r < a.rows; ++r) {
-    const auto* row = static_cast<const Code<F>*>(a.src) + r * a.src_stride;
-    std::uint8_t* codes = a.codes + r * a.codes_stride;
-    for (std::size_t c = 0; c < a.cols; ++c) {
-      const float w = decode<F>(row[c]);
-      const float factor = a.factor[c / a.block_cols];
-      const float scaled = a.op == ScaleOp::multiply ? w * factor : w / factor;
-      const float value = std::isnan(w) ? w : scaled;  // the sign of an arithmetic NaN is not specified
-      codes[c] = encode<Format::e4m3fn>(value, Rounding::nearest_even, Overflow::saturate);
-    }
-  }
+  const auto* src = static_cast<const Code<F>*>(a.src);
+  for_each_element(a.rows, a.cols, a.block_cols, [&](std::size_t r, std::size_t c, std::size_t b) {
+    const float w = decode<F>(src[r * a.src_stride + c]);
+    const float scaled = a.op == ScaleOp::multiply ? w * a.factor[b] : w / a.factor[b];
+    const float value =
+        std::isnan(w) ? w : scaled;  // the sign of an arithmetic NaN is not specified
+    a.codes[r * a.codes_stride + c] =
+        encode<Format::e4m3fn>(value, Rounding::nearest_even, Overflow::saturate);
+  });
 }
 
 template <Format From>
@@ -108,13 +115,11 @@ Code<To> dequantize_one(Code<From> code, float scale, bool saturate, DequantizeC
 
 template <Format From, Format To>
 void dequantize_to(const BlockDequantizeArgs& a) {
-  for (std::size_t r = 0; r < a.rows; ++r) {
-    const std::uint8_t* codes = a.codes + r * a.codes_stride;
-    auto* row = static_cast<Code<To>*>(a.dst) + r * a.dst_stride;
-    for (std::size_t c = 0; c < a.cols; ++c) {
-      row[c] = dequantize_one<From, To>(load_code<From>(codes, c), a.scale[c / a.block_cols], a.saturate, *a.counts);
-    }
-  }
+  auto* dst = static_cast<Code<To>*>(a.dst);
+  for_each_element(a.rows, a.cols, a.block_cols, [&](std::size_t r, std::size_t c, std::size_t b) {
+    const Code<From> code = load_code<From>(a.codes + r * a.codes_stride, c);
+    dst[r * a.dst_stride + c] = dequantize_one<From, To>(code, a.scale[b], a.saturate, *a.counts);
+  });
 }
 
 }  // namespace

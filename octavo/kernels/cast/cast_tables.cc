@@ -22,12 +22,13 @@ constinit const DecodeTable kDecodeTable_e5m2 = decode_table<Format::e5m2>();
 constinit const DecodeTable kDecodeTable_e4m3fnuz = decode_table<Format::e4m3fnuz>();
 constinit const DecodeTable kDecodeTable_e5m2fnuz = decode_table<Format::e5m2fnuz>();
 
-constinit const float kE2m1fnValues[16] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0f, -0.5, -1, -1.5, -2, -3, -4, -6};
+constinit const float kE2m1fnValues[16] = {0,     0.5,  1,  1.5,  2,  3,  4,  6,
+                                           -0.0f, -0.5, -1, -1.5, -2, -3, -4, -6};
 
 bool keeps_all_codes(Format code_format, float scale, Format dst_format) {
   const FormatTraits &codes = traits(code_format), &dst = traits(dst_format);
   const double magnitude = scale < 0 ? -double{scale} : double{scale};
-  return codes.smallest * magnitude >= dst.smallest && codes.largest * magnitude <= dst.largest;
+  return codes.smallest() * magnitude >= dst.smallest() && codes.largest * magnitude <= dst.largest;
 }
 
 }  // namespace octavo::kernels

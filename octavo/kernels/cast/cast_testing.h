@@ -1,5 +1,5 @@
-// What the tests of the cast kernels share: one instance of a suite per implementation, and memory whose borders are
-// watched.
+// What the tests of the cast kernels share: one instance of a suite per implementation, and memory
+// whose borders are watched.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,16 +30,19 @@ class CastKernelsTest : public ::testing::TestWithParam<Isa> {
   CastKernels kernels_ = {};
 };
 
-inline std::string isa_of(const ::testing::TestParamInfo<Isa>& info) { return isa_name(info.param); }
+inline std::string isa_of(const ::testing::TestParamInfo<Isa>& info) {
+  return isa_name(info.param);
+}
 
 // For suites that compare with the reference, which is `generic`.
 #define OCTAVO_FOR_EACH_OTHER_ISA(suite) \
   INSTANTIATE_TEST_SUITE_P(Isas, suite, ::testing::Values(Isa::avx2, Isa::avx512bf16), isa_of)
-#define OCTAVO_FOR_EACH_ISA(suite)                                                                        \
-  INSTANTIATE_TEST_SUITE_P(Isas, suite, ::testing::Values(Isa::generic, Isa::avx2, Isa::avx512bf16), isa_of)
+#define OCTAVO_FOR_EACH_ISA(suite)      \
+  INSTANTIATE_TEST_SUITE_P(Isas, suite, \
+                           ::testing::Values(Isa::generic, Isa::avx2, Isa::avx512bf16), isa_of)
 
-// `size` bytes between two pages that fault when touched, close to the second or, with `at_start`, right after the
-// first.
+// `size` bytes between two pages that fault when touched, close to the second or, with `at_start`,
+// right after the first.
 class GuardedBytes {
  public:
   explicit GuardedBytes(std::size_t size, bool at_start = false) : size_(size) {
@@ -71,7 +74,9 @@ class GuardedBytes {
   std::uint8_t* data_;
 };
 
-inline std::size_t bytes_of(Format format) { return bits_per_element(format) <= 8 ? 1 : bits_per_element(format) / 8; }
+inline std::size_t bytes_of(Format format) {
+  return bits_per_element(format) <= 8 ? 1 : bits_per_element(format) / 8;
+}
 
 // rc::check with 20 cases in each of its runs; the seed is printed.
 template <class Property>
@@ -93,17 +98,20 @@ inline Extent any_extent(std::size_t step = 1) {
   const auto even = [step](std::size_t n) { return (n + step - 1) / step * step; };
   Extent e{};
   e.rows = *rc::gen::inRange<std::size_t>(1, 9);
-  e.cols = even(*rc::gen::weightedOneOf<std::size_t>({{3, rc::gen::inRange<std::size_t>(1, 80)},
-                                                      {2, rc::gen::inRange<std::size_t>(80, 600)},
-                                                      {1, rc::gen::element<std::size_t>(64, 128, 256, 512)}}));
+  e.cols = even(*rc::gen::weightedOneOf<std::size_t>(
+      {{3, rc::gen::inRange<std::size_t>(1, 80)},
+       {2, rc::gen::inRange<std::size_t>(80, 600)},
+       {1, rc::gen::element<std::size_t>(64, 128, 256, 512)}}));
   e.stride = e.cols + even(*rc::gen::element<std::size_t>(0, 0, 1, 5, 64));
   e.block_cols = even(*rc::gen::weightedOneOf<std::size_t>(
-      {{3, rc::gen::element<std::size_t>(1, 32, 64, 128, e.cols)}, {1, rc::gen::inRange<std::size_t>(1, 200)}}));
+      {{3, rc::gen::element<std::size_t>(1, 32, 64, 128, e.cols)},
+       {1, rc::gen::inRange<std::size_t>(1, 200)}}));
   return e;
 }
 
 // Bit patterns of a floating-point format: uniform over all of them, or around 1 as weights are.
-inline void fill_floats(GuardedBytes& bytes, Format format, std::mt19937& random, bool all_patterns) {
+inline void fill_floats(GuardedBytes& bytes, Format format, std::mt19937& random,
+                        bool all_patterns) {
   std::normal_distribution<float> normal(0.0f, 1.0f);
   const std::size_t size = bytes_of(format);
   for (std::size_t i = 0; i + size <= bytes.size(); i += size) {
@@ -119,7 +127,8 @@ inline void fill_floats(GuardedBytes& bytes, Format format, std::mt19937& random
 }
 
 inline void fill_bytes(GuardedBytes& bytes, std::mt19937& random) {
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes.data()[i] = static_cast<std::uint8_t>(random());
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes.data()[i] = static_cast<std::uint8_t>(random());
 }
 
 // A positive finite f32 of any magnitude, denormals included.

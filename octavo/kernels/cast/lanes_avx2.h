@@ -1,4 +1,5 @@
-// What the AVX2 cast kernels share. Everything is static and in the level's namespace (scripts/check_isa_symbols).
+// What the AVX2 cast kernels share. Everything is static and in the level's namespace
+// (scripts/check_isa_symbols).
 #pragma once
 
 #include <immintrin.h>
@@ -14,7 +15,9 @@ static inline bool is_aligned(const void* p, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
 }
 
-static inline void copy_bytes(void* to, const void* from, std::size_t bytes) { __builtin_memcpy(to, from, bytes); }
+static inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  __builtin_memcpy(to, from, bytes);
+}
 
 // Into L2: a chunk is longer in use than L1 can hold it.
 static inline void prefetch_bytes(const void* p, std::size_t bytes) {
@@ -44,11 +47,14 @@ static inline __m256 load_f32(const void* row, std::size_t i) {
   }
 }
 
-static inline __m256i nan_lanes(__m256 x) { return _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)); }
+static inline __m256i nan_lanes(__m256 x) {
+  return _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
 
 // NaN to the canonical one of its sign.
 static inline __m256 canonical_nan(__m256 x) {
-  const __m256i sign = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(static_cast<int>(0x80000000)));
+  const __m256i sign =
+      _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(static_cast<int>(0x80000000)));
   const __m256i nan = _mm256_or_si256(sign, _mm256_set1_epi32(0x7FC00000));
   return _mm256_blendv_ps(x, _mm256_castsi256_ps(nan), _mm256_castsi256_ps(nan_lanes(x)));
 }

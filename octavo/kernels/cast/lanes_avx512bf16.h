@@ -1,4 +1,5 @@
-// What the AVX-512 cast kernels share. Everything is static and in the level's namespace (scripts/check_isa_symbols).
+// What the AVX-512 cast kernels share. Everything is static and in the level's namespace
+// (scripts/check_isa_symbols).
 #pragma once
 
 // g++ 12 takes the undefined operands inside its own intrinsics for mistakes (GCC bug 105593).
@@ -21,9 +22,7 @@ static inline __mmask16 first_lanes16(std::size_t n) {
 static inline __mmask32 first_lanes32(std::size_t n) {
   return n >= 32 ? 0xFFFFFFFFu : (1u << n) - 1u;
 }
-static inline __mmask64 first_lanes64(std::size_t n) {
-  return n >= 64 ? ~0ull : (1ull << n) - 1u;
-}
+static inline __mmask64 first_lanes64(std::size_t n) { return n >= 64 ? ~0ull : (1ull << n) - 1u; }
 
 static inline bool is_aligned(const void* p, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
@@ -36,20 +35,22 @@ static inline void prefetch_bytes(const void* p, std::size_t bytes) {
   }
 }
 
-// 16 lanes at element i of a row, as f32; lanes outside the mask are neither read nor defined but as zero.
+// 16 lanes at element i of a row, as f32; lanes outside the mask are neither read nor defined but
+// as zero.
 template <Format F>
 static inline __m512 load_f32(const void* row, std::size_t i, __mmask16 lanes) {
   if constexpr (F == Format::f32) {
     return _mm512_maskz_loadu_ps(lanes, static_cast<const float*>(row) + i);
   } else {
-    const __m256i words = _mm256_maskz_loadu_epi16(lanes, static_cast<const std::uint16_t*>(row) + i);
+    const __m256i words =
+        _mm256_maskz_loadu_epi16(lanes, static_cast<const std::uint16_t*>(row) + i);
     if constexpr (F == Format::f16) return _mm512_cvtph_ps(words);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
   }
 }
 
-// To bf16 bits in the low half of each lane, to nearest even, denormals kept (vcvtneps2bf16 would flush them). A NaN
-// may come out as anything.
+// To bf16 bits in the low half of each lane, to nearest even, denormals kept (vcvtneps2bf16 would
+// flush them). A NaN may come out as anything.
 static inline __m512i round_to_bf16(__m512 x) {
   const __m512i bits = _mm512_castps_si512(x);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));

@@ -1,0 +1,193 @@
+// What the commands print: help, plan, --json, exit status.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tests/support/command.h"
+#include "tests/support/inputs.h"
+
+namespace octavo::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Names = std::set<std::string>;
+
+constexpr Extent kSquare{256, 256};
+
+Names keys_of(const nlohmann::json& object) {
+  Names keys;
+  for (const auto& [key, value] : object.items()) keys.insert(key);
+  return keys;
+}
+
+void expect_keys(const nlohmann::json& object, const Names& expected) {
+  const Names keys = keys_of(object);
+  for (const std::string& key : expected) EXPECT_TRUE(keys.contains(key)) << key;
+}
+
+TEST(Commands, HelpShowsAnExampleAndTheMemoryLimit) {
+  for (const char* command : {"quantize", "dequantize", "inspect", "info"}) {
+    const Outcome run = run_octavo({command, "--help"});
+    EXPECT_EQ(run.status, 0) << command;
+    EXPECT_EQ(run.err, "");
+    EXPECT_THAT(run.out,
+                AllOf(HasSubstr("Example"), HasSubstr(std::string("\n  octavo ") + command),
+                      HasSubstr(command == std::string("info") ? "OCTAVO_CPU" : "--json")));
+  }
+  for (const char* command : {"quantize", "dequantize"}) {
+    EXPECT_THAT(run_octavo({command, "--help"}).out, HasSubstr("at most 64 MB per thread"));
+  }
+  EXPECT_EQ(run_octavo({"--help"}).status, 0);
+  EXPECT_EQ(run_octavo({"--version"}).status, 0);
+}
+
+TEST(Commands, BadUsageIsStatusTwo) {
+  const TempDir dir;
+  const std::string nowhere = (dir / "nowhere").string();
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {},
+           {"quantise"},
+           {"quantize"},
+           {"quantize", nowhere},
+           {"quantize", nowhere, "out", "--scale-fmt", "nonsense"},
+           {"quantize", nowhere, "out", "--weight-block-size", "128"},
+           {"quantize", nowhere, "out", "--weight-block-size", "0,128"},
+           {"quantize", nowhere, "out", "--max-shard-size", "5XB"},
+           {"quantize", nowhere, "out", "--threads", "-1"},
+           {"dequantize", nowhere, "out", "--dtype", "f8"},
+           {"inspect"},
+           {"info", "--nonsense"}}) {
+    const Outcome run = run_octavo(arguments);
+    EXPECT_EQ(run.status, 2) << ::testing::PrintToString(arguments) << run.err;
+    EXPECT_EQ(run.out, "") << ::testing::PrintToString(arguments);
+    EXPECT_NE(run.err, "");
+  }
+  for (const char* command : {"quantize", "dequantize"}) {
+    const Outcome run = run_octavo({command, nowhere, (dir / "out").string()});
+    EXPECT_EQ(run.status, 1);
+    EXPECT_THAT(only_line(run), HasSubstr(nowhere));
+    EXPECT_FALSE(fs::exists(dir / "out"));
+  }
+}
+
+class Report : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_model(dir_ / "in", source_, kPlainConfig);
+    const Fp8Weight weight = fp8_weight(kSquare, 3);
+    write_model(dir_ / "fp8", {{"a.weight", weight.codes}, {"a.weight_scale_inv", weight.scales}},
+                kFp8Config);
+  }
+  TempDir dir_;
+  const Tensors source_ = {{"a.weight", bf16_weight(kSquare, 1)},
+                           {"lm_head.weight", bf16_weight(kSquare, 2)},
+                           {"a.bias", make_tensor("BF16", {256}, gaussian({1, 256}, 3))}};
+  std::string in_ = (dir_ / "in").string();
+  std::string fp8_ = (dir_ / "fp8").string();
+  std::string out_ = (dir_ / "out").string();
+  const Names keys_ = {"quantized", "kept",    "skipped",   "bytes_in",
+                       "bytes_out", "seconds", "peak_bytes"};
+};
+
+TEST_F(Report, JsonOfQuantize) {
+  const Outcome run = run_octavo({"quantize", in_, out_, "--json", "--measure-error"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const nlohmann::json report = run.json();
+  expect_keys(report, keys_);
+  EXPECT_EQ(report.at("quantized"), 1);
+  EXPECT_EQ(report.at("kept"), 2);
+  EXPECT_EQ(report.at("bytes_in"), 2 * 256 * 256 * 2 + 512);
+  EXPECT_EQ(report.at("bytes_out"), 256 * 256 * 3 + 16 + 512);
+  ASSERT_EQ(report.at("skipped").size(), 1u);
+  EXPECT_EQ(report.at("skipped").at(0),
+            (nlohmann::json{{"name", "lm_head.weight"}, {"reason", "output head"}}));
+  expect_keys(report.at("error"), {"max_abs", "rms", "snr_db"});
+
+  // The error that it reports, from the files.
+  const std::vector<float> source = values_of(source_.at("a.weight"));
+  const Tensors out = read_model(dir_ / "out").tensors;
+  const std::vector<float> values = dequantize(out.at("a.weight").bytes, Fp8::e4m3fn, kSquare,
+                                               values_of(out.at("a.weight_scale_inv")), 128, 128);
+  double largest = 0;
+  double sum = 0;
+  for (std::size_t i = 0; i < source.size(); ++i) {
+    const double difference = static_cast<double>(values[i] - source[i]);
+    largest = std::max(largest, std::fabs(difference));
+    sum += difference * difference;
+  }
+  EXPECT_EQ(report.at("error").at("max_abs"), largest);
+  // 65,536 additions in another order, in double.
+  EXPECT_NEAR(report.at("error").at("rms").get<double>(), std::sqrt(sum / 65536),
+              std::sqrt(sum / 65536) * 65536 * 0x1p-53);
+}
+
+TEST_F(Report, JsonOfDequantizeInspectAndInfo) {
+  const Outcome run = run_octavo({"dequantize", fp8_, out_, "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  expect_keys(run.json(), keys_);
+  EXPECT_EQ(run.json().at("bytes_out"), 256 * 256 * 2);
+
+  const nlohmann::json inspected = run_octavo({"inspect", fp8_, "--json"}).json();
+  expect_keys(inspected, {"tensors", "summary"});
+  ASSERT_EQ(inspected.at("tensors").size(), 2u);
+  for (const auto& tensor : inspected.at("tensors")) {
+    expect_keys(tensor, {"name", "dtype", "shape", "bytes", "file", "role", "scale"});
+    if (tensor.at("name") == "a.weight") {
+      expect_keys(tensor.at("scale"), {"name", "dtype", "shape", "block"});
+      EXPECT_EQ(tensor.at("bytes"), 65536);
+      EXPECT_EQ(tensor.at("file"), "model.safetensors");
+    } else {
+      EXPECT_EQ(tensor.at("role"), "scale");
+      EXPECT_TRUE(tensor.at("scale").is_null());
+    }
+  }
+  expect_keys(run_octavo({"info", "--json"}).json(), {"version", "threads", "kernels", "features"});
+}
+
+TEST_F(Report, PlanListsEveryTensorAndWritesNothing) {
+  for (const char* flag : {"--plan", "--dry-run"}) {
+    const Outcome run = run_octavo({"quantize", in_, out_, flag});
+    ASSERT_EQ(run.status, 0) << run.err;
+    for (const auto& [name, tensor] : source_) EXPECT_THAT(run.out, HasSubstr(name));
+    EXPECT_THAT(run.out,
+                AllOf(HasSubstr("output head"), HasSubstr("1-D"), HasSubstr("blocks of 128x128")));
+    EXPECT_FALSE(fs::exists(dir_ / "out"));
+  }
+  const nlohmann::json plan = run_octavo({"dequantize", fp8_, out_, "--plan", "--json"}).json();
+  std::map<std::string, std::string> actions;
+  for (const auto& tensor : plan.at("tensors")) actions[tensor.at("name")] = tensor.at("action");
+  EXPECT_EQ(actions, (std::map<std::string, std::string>{{"a.weight", "dequantize"},
+                                                         {"a.weight_scale_inv", "drop"}}));
+  EXPECT_FALSE(fs::exists(dir_ / "out"));
+}
+
+TEST_F(Report, QuietIsQuietAndResultsGoToStdout) {
+  const Outcome quiet = run_octavo({"quantize", in_, out_, "--quiet"});
+  EXPECT_EQ(quiet.status, 0);
+  EXPECT_EQ(quiet.out + quiet.err, "");
+  const Outcome loud = run_octavo({"quantize", in_, out_, "--overwrite"});
+  EXPECT_EQ(loud.err, "");
+  EXPECT_THAT(loud.out, AllOf(HasSubstr("quantized   1 weights"),
+                              HasSubstr("lm_head.weight (output head)"), HasSubstr("written to")));
+}
+
+TEST_F(Report, RaggedShapesAreWarnedOfOnce) {
+  const TempDir dir;
+  write_model(dir / "in",
+              {{"a.weight", bf16_weight({576, 256}, 1)},
+               {"b.weight", bf16_weight({100, 100}, 2)},
+               {"c.weight", bf16_weight(kSquare, 3)}},
+              kPlainConfig);
+  const Outcome run = run_octavo({"quantize", (dir / "in").string(), (dir / "out").string()});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(only_line(run), AllOf(HasSubstr("2 quantized weights"), HasSubstr("128x128"),
+                                    HasSubstr("Transformers")));
+}
+
+}  // namespace
+}  // namespace octavo::tests
