@@ -25,9 +25,6 @@ int report_error(const Error& error);
 void print_warning(const std::string& message);  // stderr
 void print_json(const OrderedJson& json);        // stdout, indented
 
-// Text from a file, safe for a terminal: control characters become \xNN.
-std::string printable(std::string_view text);
-
 std::string human_bytes(double bytes);  // "269.1 MB": powers of 1000, as disks and links are sold
 std::string human_seconds(double seconds);  // "0.21 s", "3:05"
 

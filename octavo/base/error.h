@@ -6,6 +6,7 @@
 #include <expected>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace octavo {
@@ -28,9 +29,11 @@ struct Error {
 template <class T>
 using Result = std::expected<T, Error>;
 
-inline std::unexpected<Error> fail(ErrorCode code, std::string message) {
-  return std::unexpected(Error{code, std::move(message)});
-}
+// Text from a file, safe for one line and for a terminal: control characters become \xNN.
+std::string printable(std::string_view text);
+
+// `message` is made printable: names in it come from files.
+std::unexpected<Error> fail(ErrorCode code, std::string_view message);
 
 // Begins with the operation and states what was given and what was expected.
 class ContractError : public std::logic_error {

@@ -34,6 +34,9 @@ Result<WeightMap> read_index(const fs::path& path) {
   if (document["weight_map"].get(map)) {
     return fail(ErrorCode::bad_file, fmt::format("{}: no object \"weight_map\" in it", name));
   }
+  if (map.size() == 0) {
+    return fail(ErrorCode::bad_file, fmt::format("{}: weight_map names no tensor", name));
+  }
   WeightMap result;
   for (const auto& [tensor, value] : map) {
     std::string_view file;

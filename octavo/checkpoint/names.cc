@@ -201,13 +201,11 @@ bool NamePattern::matches(std::string_view tensor) const {
   if (regex_) return regex_->matches(module);
   if (plain_.empty()) return false;
   // The pattern begins at a segment of the name, and ends at the end of one.
-  std::string_view rest = without_wrappers(module);
+  std::string_view rest = module;
   while (true) {
-    if (is_glob_ ? glob_matches(plain_, rest)
-                 : rest.starts_with(plain_) &&
-                       (rest.size() == plain_.size() || rest[plain_.size()] == '.')) {
-      return true;
-    }
+    const bool matches = is_glob_ ? glob_matches(plain_, rest) || glob_matches(plain_ + ".*", rest)
+                                  : rest.starts_with(plain_) && (rest.size() == plain_.size() || rest[plain_.size()] == '.');
+    if (matches) return true;
     const std::size_t dot = rest.find('.');
     if (dot == rest.npos) return false;
     rest.remove_prefix(dot + 1);

@@ -54,7 +54,7 @@ bool holds_scales(DType dtype) {
 bool is_scale_name(const CheckpointTensor& tensor) {
   const std::string_view name = tensor.info.name;
   return name.ends_with(".weight_scale_inv") || name.ends_with(".weight_scale") ||
-         name.ends_with("_scale_inv") ||
+         name.ends_with("_scale_inv") || name.ends_with("_scales_inv") ||
          (name.ends_with(".scale") && tensor.info.dtype == DType::f8_e8m0);
 }
 

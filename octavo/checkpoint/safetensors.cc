@@ -63,10 +63,21 @@ Result<TensorInfo> read_tensor(std::string_view name, const simdjson::dom::eleme
   std::string_view dtype_text;
   simdjson::dom::element shape_value;
   simdjson::dom::array offsets;
-  if (object["dtype"].get(dtype_text) || object["shape"].get(shape_value) ||
-      object["data_offsets"].get(offsets)) {
-    return bad(file, "TensorInvalidInfo",
-               fmt::format("{}: dtype, shape or data_offsets missing", name));
+  unsigned found = 0;  // a bit for each field, so that none counts twice
+  for (const auto& [key, field] : object) {
+    const unsigned bit = key == "dtype" ? 1 : key == "shape" ? 2 : key == "data_offsets" ? 4 : 0;
+    if ((found & bit) != 0) {
+      return bad(file, "TensorInvalidInfo", fmt::format("{}: {} stands there twice", name, key));
+    }
+    found |= bit;
+    const auto error = bit == 1   ? field.get(dtype_text)
+                       : bit == 2 ? field.get(shape_value)
+                       : bit == 4 ? field.get(offsets)
+                                  : simdjson::SUCCESS;
+    if (error) return bad(file, "TensorInvalidInfo", fmt::format("{}: {} has the wrong type", name, key));
+  }
+  if (found != 7) {
+    return bad(file, "TensorInvalidInfo", fmt::format("{}: dtype, shape or data_offsets missing", name));
   }
   const std::optional<DType> dtype = dtype_from_name(dtype_text);
   if (!dtype) {
