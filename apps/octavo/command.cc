@@ -1,7 +1,5 @@
 #include "command.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -9,17 +7,28 @@
 
 namespace octavo::app {
 
+void write_text(std::FILE* stream, std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stream);
+}
+
+int finish_output(int status) {
+  const bool lost = std::fflush(stdout) != 0;
+  if (!lost && std::ferror(stdout) == 0) return status;
+  print_err("octavo: cannot write to stdout\n");
+  return status == kFine ? kFailed : status;
+}
+
 int report_error(const Error& error) {
-  fmt::print(stderr, "octavo: {}\n", printable(error.message));
+  print_err("octavo: {}\n", printable(error.message));
   return error.code == ErrorCode::bad_value ? kBadUsage : kFailed;
 }
 
 void print_warning(const std::string& message) {
-  fmt::print(stderr, "octavo: warning: {}\n", printable(message));
+  print_err("octavo: warning: {}\n", printable(message));
 }
 
 void print_json(const OrderedJson& json) {
-  fmt::print("{}\n", json.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
+  print_out("{}\n", json.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
 std::string human_bytes(double bytes) {

@@ -1,7 +1,10 @@
 // What the commands share: exit status, messages, words for sizes.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <string>
 
 #include "octavo/base/error.h"
@@ -18,6 +21,25 @@ void add_quantize(CLI::App& app, int& status);
 void add_dequantize(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
+
+// The group in --help of options about weights of the source that are FP8 or FP4.
+inline constexpr const char* kQuantizedSourceGroup = "Sources that are quantized";
+
+// Failed writes do not throw: finish_output() sees those to stdout, and those to stderr cannot be
+// told to anyone.
+void write_text(std::FILE* stream, std::string_view text);
+template <class... Args>
+void print_out(fmt::format_string<Args...> format, Args&&... args) {
+  write_text(stdout, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void print_err(fmt::format_string<Args...> format, Args&&... args) {
+  write_text(stderr, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Flushes stdout. kFailed instead of kFine, and a message, where anything that was written to it
+// was lost.
+int finish_output(int status);
 
 // "octavo: MESSAGE" on stderr; the exit status that belongs to the error.
 int report_error(const Error& error);

@@ -1,13 +1,8 @@
 #include "convert_output.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
-
-#include "command.h"
-#include "octavo/base/machine.h"
 
 namespace octavo::app {
 namespace {
@@ -39,7 +34,7 @@ std::string reasons(const std::vector<std::pair<std::string, std::string>>& skip
   });
   std::string text;
   for (const auto& [count, reason] : order)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", reason, count);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", printable(reason), count);
   return text;
 }
 
@@ -78,6 +73,12 @@ OrderedJson report_json(const ConversionReport& report) {
   return json;
 }
 
+std::string error_words(const QuantizationError& error) {
+  if (!std::isfinite(error.snr_db())) return "lossless";
+  return fmt::format("max {:.3g}, rms {:.3g}, {:.1f} dB SNR", error.max_abs, error.rms(),
+                     error.snr_db());
+}
+
 void print_counts(const ConversionReport& report) {
   kernels::DequantizeCounts sum{};
   for (const TensorCounts& entry : report.counts) {
@@ -89,8 +90,8 @@ void print_counts(const ConversionReport& report) {
     if (count == 0) return;
     const auto worst = std::ranges::max_element(
         report.counts, {}, [&](const TensorCounts& t) { return t.counts.*member; });
-    fmt::print("{:<12}{} elements (most in {}: {})\n", what, count, printable(worst->name),
-               worst->counts.*member);
+    print_out("{:<12}{} elements (most in {}: {})\n", what, count, printable(worst->name),
+              worst->counts.*member);
   };
   line(sum.overflow, "clamped", &kernels::DequantizeCounts::overflow);
   line(sum.underflow, "to zero", &kernels::DequantizeCounts::underflow);
@@ -98,16 +99,6 @@ void print_counts(const ConversionReport& report) {
 }
 
 }  // namespace
-
-Result<ConversionOptions> run_options(const ConvertArguments& arguments) {
-  ConversionOptions run;
-  OCTAVO_TRY(run.threads, choose_threads(arguments.threads));
-  if (!arguments.max_shard_size.empty()) {
-    OCTAVO_TRY(run.max_shard_bytes, parse_bytes(arguments.max_shard_size));
-  }
-  run.overwrite = arguments.overwrite;
-  return run;
-}
 
 void print_plan(const Checkpoint& checkpoint, const ConversionPlan& plan, bool json) {
   if (json) {
@@ -134,25 +125,25 @@ void print_plan(const Checkpoint& checkpoint, const ConversionPlan& plan, bool j
     name_width = std::max(name_width, printable(info.name).size());
     shape_width = std::max(shape_width, to_string(info.shape).size());
   }
-  fmt::print("{:<{}}  {:<8}  {:<{}}  {:<10}  why\n", "tensor", name_width, "dtype", "shape",
-             shape_width, "action");
+  print_out("{:<{}}  {:<8}  {:<{}}  {:<10}  why\n", "tensor", name_width, "dtype", "shape",
+            shape_width, "action");
   std::map<Action, std::size_t> counts;
   std::size_t skipped = 0;
   for (const PlannedTensor& planned : plan.tensors) {
     const TensorInfo& info = checkpoint.tensors[planned.source].info;
     ++counts[planned.action];
     skipped += planned.skipped ? 1 : 0;
-    fmt::print("{:<{}}  {:<8}  {:<{}}  {:<10}  {}\n", printable(info.name), name_width,
-               dtype_name(info.dtype), to_string(info.shape), shape_width,
-               action_word(planned.action), planned.reason);
+    print_out("{:<{}}  {:<8}  {:<{}}  {:<10}  {}\n", printable(info.name), name_width,
+              dtype_name(info.dtype), to_string(info.shape), shape_width,
+              action_word(planned.action), printable(planned.reason));
   }
-  fmt::print("\n{} tensors:", plan.tensors.size());
+  print_out("\n{} tensors:", plan.tensors.size());
   const char* separator = " ";
   for (const auto& [action, count] : counts) {
-    fmt::print("{}{} {}", separator, action_word(action), count);
+    print_out("{}{} {}", separator, action_word(action), count);
     separator = ", ";
   }
-  fmt::print("; matrices left wide: {}. Nothing was written.\n", skipped);
+  print_out("; matrices left wide: {}. Nothing was written.\n", skipped);
   for (const std::string& warning : plan.warnings) print_warning(warning);
 }
 
@@ -164,35 +155,33 @@ void print_report(const ConversionReport& report, const ConvertArguments& argume
   }
   if (arguments.quiet) return;
   const auto bytes = [](std::uint64_t count) { return human_bytes(static_cast<double>(count)); };
-  if (report.quantized > 0) fmt::print("{:<12}{} weights\n", "quantized", report.quantized);
-  if (report.dequantized > 0) fmt::print("{:<12}{} weights\n", "dequantized", report.dequantized);
-  fmt::print("{:<12}{} tensors{}\n", "kept", report.kept,
-             report.skipped.empty() ? ""
-                                    : fmt::format(", {} of them matrices: {}",
-                                                  report.skipped.size(), reasons(report.skipped)));
-  if (report.dropped > 0) fmt::print("{:<12}{} scales\n", "dropped", report.dropped);
+  if (report.quantized > 0) print_out("{:<12}{} weights\n", "quantized", report.quantized);
+  if (report.dequantized > 0) print_out("{:<12}{} weights\n", "dequantized", report.dequantized);
+  print_out("{:<12}{} tensors{}\n", "kept", report.kept,
+            report.skipped.empty() ? ""
+                                   : fmt::format(", {} of them matrices: {}", report.skipped.size(),
+                                                 reasons(report.skipped)));
+  if (report.dropped > 0) print_out("{:<12}{} scales\n", "dropped", report.dropped);
   for (std::size_t i = 0; i < std::min(kSkippedShown, report.skipped.size()); ++i) {
-    fmt::print("{:<12}  {} ({})\n", "", printable(report.skipped[i].first),
-               report.skipped[i].second);
+    print_out("{:<12}  {} ({})\n", "", printable(report.skipped[i].first),
+              printable(report.skipped[i].second));
   }
   if (report.skipped.size() > kSkippedShown)
-    fmt::print("{:<12}  and {} more (--plan lists all)\n", "",
-               report.skipped.size() - kSkippedShown);
-  fmt::print("{:<12}{} -> {} ({:.1f} %)\n", "size", bytes(report.bytes_in), bytes(report.bytes_out),
-             100.0 * static_cast<double>(report.bytes_out) /
-                 static_cast<double>(std::max<std::uint64_t>(1, report.bytes_in)));
-  fmt::print("{:<12}{} ({}/s read, {} {})\n", "time", human_seconds(report.seconds),
-             human_bytes(static_cast<double>(report.bytes_in) / std::max(1e-9, report.seconds)),
-             report.threads, report.threads == 1 ? "thread" : "threads");
-  fmt::print("{:<12}{}\n", "memory", bytes(report.peak_bytes));
-  if (report.error) {
-    fmt::print("{:<12}max {:.3g}, rms {:.3g}, {:.1f} dB SNR\n", "error", report.error->max_abs,
-               report.error->rms(), report.error->snr_db());
-  }
+    print_out("{:<12}  and {} more (--plan lists all)\n", "",
+              report.skipped.size() - kSkippedShown);
+  print_out("{:<12}{} -> {} ({:.1f} %)\n", "size", bytes(report.bytes_in), bytes(report.bytes_out),
+            100.0 * static_cast<double>(report.bytes_out) /
+                static_cast<double>(std::max<std::uint64_t>(1, report.bytes_in)));
+  print_out("{:<12}{} ({}/s read, {} {}{})\n", "time", human_seconds(report.seconds),
+            human_bytes(static_cast<double>(report.bytes_in) / std::max(1e-9, report.seconds)),
+            report.threads, report.threads == 1 ? "thread" : "threads",
+            report.error ? ", error measurement included" : "");
+  print_out("{:<12}{}\n", "memory", bytes(report.peak_bytes));
+  if (report.error) print_out("{:<12}{}\n", "error", error_words(*report.error));
   if (report.non_finite > 0)
-    fmt::print("{:<12}{} elements, now NaN codes\n", "not finite", report.non_finite);
+    print_out("{:<12}{} elements, now NaN codes\n", "not finite", report.non_finite);
   print_counts(report);
-  fmt::print("{:<12}{}\n", "written to", arguments.destination);
+  print_out("{:<12}{}\n", "written to", printable(arguments.destination));
 }
 
 }  // namespace octavo::app

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -11,6 +10,12 @@
 
 namespace octavo::app {
 namespace {
+
+#ifdef __clang__
+constexpr const char* kCompiler = __VERSION__;  // names itself
+#else
+constexpr const char* kCompiler = "g++ " __VERSION__;
+#endif
 
 std::string feature_words(const CpuFeatures& f) {
   std::string words;
@@ -50,7 +55,7 @@ Result<void> run(bool as_json) {
       built += fmt::format("{}{}", built.empty() ? "" : " ", isa_name(static_cast<Isa>(i)));
   }
   const std::string build =
-      fmt::format("{} {}{}{}", "g++ " __VERSION__, OCTAVO_BUILD_TYPE,
+      fmt::format("{} {}{}{}", kCompiler, OCTAVO_BUILD_TYPE,
                   *OCTAVO_SANITIZERS ? ", sanitizers " : "", OCTAVO_SANITIZERS);
   if (as_json) {
     print_json({{"version", OCTAVO_VERSION},
@@ -66,14 +71,14 @@ Result<void> run(bool as_json) {
                 {"kernels_built", built}});
     return {};
   }
-  fmt::print("octavo     {}\n", OCTAVO_VERSION);
-  fmt::print("build      {}\n", build);
-  fmt::print("system     {} {} {}\n", system.sysname, system.release, system.machine);
-  fmt::print("processor  {}\n", features.model);
-  fmt::print("features   {}\n", feature_words(features));
-  fmt::print("memory     {}\n", human_bytes(static_cast<double>(memory)));
-  fmt::print("threads    {} ({})\n", limit.threads, limit.why);
-  fmt::print("kernels    {} ({}; built: {})\n", isa_name(isa), kernel_reason(isa), built);
+  print_out("octavo     {}\n", OCTAVO_VERSION);
+  print_out("build      {}\n", build);
+  print_out("system     {} {} {}\n", system.sysname, system.release, system.machine);
+  print_out("processor  {}\n", features.model);
+  print_out("features   {}\n", feature_words(features));
+  print_out("memory     {}\n", human_bytes(static_cast<double>(memory)));
+  print_out("threads    {} ({})\n", limit.threads, limit.why);
+  print_out("kernels    {} ({}; built: {})\n", isa_name(isa), kernel_reason(isa), built);
   return {};
 }
 
@@ -84,7 +89,7 @@ void add_info(CLI::App& app, int& status) {
   CLI::App* command =
       app.add_subcommand("info", "Machine, kernels, build: what to paste into a bug report");
   command->footer(
-      "\nOCTAVO_CPU=generic|avx2|avx512bf16 forces a level of kernels.\n\nExample:\n  octavo info");
+      "OCTAVO_CPU=generic|avx2|avx512bf16 forces a level of kernels.\n\nExample:\n  octavo info");
   command->add_flag("--json", *json, "Print as JSON");
   command->callback([json, &status] {
     const Result<void> result = run(*json);

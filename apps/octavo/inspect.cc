@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -18,9 +16,9 @@ struct Arguments {
   bool json = false;
 };
 
-constexpr const char* kFooter = R"(
-Reads headers only. Tensors of repeated layers and experts share a row, scales stand beside their weights;
---all lists each tensor.
+constexpr const char* kFooter =
+    R"(Reads headers only. Tensors of repeated layers and experts share a row, scales stand beside their
+weights; --all lists each tensor.
 
 Examples:
   octavo inspect Qwen3-0.6B-FP8
@@ -177,12 +175,12 @@ void print_rows(const std::vector<Row>& rows) {
     shape = std::max(shape, row.shape.size());
     scale = std::max(scale, row.scale.size());
   }
-  fmt::print("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>9}  {:<{}}  role\n", "tensor", name, "count",
-             "dtype", format, "shape", shape, "size", "scale", scale);
+  print_out("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>9}  {:<{}}  role\n", "tensor", name, "count",
+            "dtype", format, "shape", shape, "size", "scale", scale);
   for (const Row& row : rows) {
-    fmt::print("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>9}  {:<{}}  {}\n", row.name, name, row.count,
-               row.format, format, row.shape, shape, human_bytes(static_cast<double>(row.bytes)),
-               row.scale, scale, row.role);
+    print_out("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>9}  {:<{}}  {}\n", row.name, name, row.count,
+              row.format, format, row.shape, shape, human_bytes(static_cast<double>(row.bytes)),
+              row.scale, scale, row.role);
   }
 }
 
@@ -207,26 +205,26 @@ std::size_t scale_count(const Pairing& pairing) {
 }
 
 void print_summary(const Checkpoint& checkpoint, const Pairing& pairing) {
-  fmt::print("\n{} tensors in {} {}, {}\n", checkpoint.tensors.size(), checkpoint.shards.size(),
-             checkpoint.shards.size() == 1 ? "file" : "files",
-             human_bytes(static_cast<double>(checkpoint.tensor_bytes)));
+  print_out("\n{} tensors in {} {}, {}\n", checkpoint.tensors.size(), checkpoint.shards.size(),
+            checkpoint.shards.size() == 1 ? "file" : "files",
+            human_bytes(static_cast<double>(checkpoint.tensor_bytes)));
   for (const auto& [dtype, total] : totals_of(checkpoint, pairing)) {
-    fmt::print("  {:<12} {:>7} tensors  {:>9}\n", dtype, total.tensors,
-               human_bytes(static_cast<double>(total.bytes)));
+    print_out("  {:<12} {:>7} tensors  {:>9}\n", dtype, total.tensors,
+              human_bytes(static_cast<double>(total.bytes)));
   }
-  fmt::print("{} quantized weights, {} scales, {} unpaired\n",
-             pairing.weights.size() + pairing.unpaired_weights, scale_count(pairing),
-             pairing.unpaired_weights + pairing.unpaired_scales);
+  print_out("{} quantized weights, {} scales, {} unpaired\n",
+            pairing.weights.size() + pairing.unpaired_weights, scale_count(pairing),
+            pairing.unpaired_weights + pairing.unpaired_scales);
   const QuantConfig& config = checkpoint.quantization;
   if (!config.present) {
-    fmt::print("config: no quantization_config\n");
+    print_out("config: no quantization_config\n");
   } else {
-    fmt::print("config: quant_method {}, weight_block_size {}{}", config.quant_method,
-               config.weight_block_size ? to_string(*config.weight_block_size) : "none",
-               config.scale_fmt.empty() ? "" : ", scale_fmt " + config.scale_fmt);
+    print_out("config: quant_method {}, weight_block_size {}{}", printable(config.quant_method),
+              config.weight_block_size ? to_string(*config.weight_block_size) : "none",
+              config.scale_fmt.empty() ? "" : ", scale_fmt " + printable(config.scale_fmt));
     if (!config.skip_key.empty())
-      fmt::print(", {} entries in {}", config.skip.size(), config.skip_key);
-    fmt::print("\n");
+      print_out(", {} entries in {}", config.skip.size(), config.skip_key);
+    print_out("\n");
   }
   for (const Error& problem : pairing.problems) print_warning(problem.message);
 }

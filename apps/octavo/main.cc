@@ -1,10 +1,12 @@
-#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <exception>
+#include <memory>
 
 #include "command.h"
+#include "help_format.h"
 
+namespace octavo::app {
 namespace {
 
 // A checkpoint may have more shards than the usual 1024 open files.
@@ -15,26 +17,34 @@ void raise_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-}  // namespace
+std::string usage_error(const CLI::App* app, const CLI::Error& error) {
+  std::string command = "octavo";
+  std::string message = error.what();
+  for (const CLI::App* chosen : app->get_subcommands()) command += " " + chosen->get_name();
+  if (app->get_subcommands().empty() && app->remaining_size() > 0)
+    message = "no such command or option: " + app->remaining().front();
+  return fmt::format("octavo: {} (see {} --help)\n", printable(message), command);
+}
 
-int main(int argc, char** argv) {
-  using namespace octavo::app;
-  raise_file_limit();
+int run(int argc, char** argv) {
   int status = kFine;
   CLI::App app(
       "Octavo: FP8 for C++. Quantizes, dequantizes and inspects model checkpoints on any machine.",
       "octavo");
+  app.formatter(std::make_shared<HelpFormat>());
+  app.failure_message(usage_error);
   app.set_version_flag("--version", OCTAVO_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "\nExample:\n  octavo quantize Qwen3-0.6B Qwen3-0.6B-FP8 && octavo inspect Qwen3-0.6B-FP8\n\n"
+      "Example:\n  octavo quantize Qwen3-0.6B Qwen3-0.6B-FP8 && octavo inspect Qwen3-0.6B-FP8\n\n"
       "`octavo COMMAND --help` explains each command.");
   add_quantize(app, status);
   add_dequantize(app, status);
   add_inspect(app, status);
   add_info(app, status);
+  for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
   if (argc == 1) {
-    fmt::print(stderr, "{}", app.help());
+    print_err("{}", app.help());
     return kBadUsage;
   }
   try {
@@ -42,8 +52,17 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kFine : kBadUsage;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "octavo: internal error: {}\n", error.what());
+    print_err("octavo: internal error: {}\n", printable(error.what()));
     return kFailed;
   }
   return status;
+}
+
+}  // namespace
+}  // namespace octavo::app
+
+int main(int argc, char** argv) {
+  using namespace octavo::app;
+  raise_file_limit();
+  return finish_output(run(argc, argv));
 }

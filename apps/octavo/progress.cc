@@ -1,6 +1,5 @@
 #include "progress.h"
 
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -53,7 +52,7 @@ void Progress::finish() {
   }
   wake_.notify_all();
   thread_.join();
-  if (terminal_ && drawn_) fmt::print(stderr, "\r\033[K");
+  if (terminal_ && drawn_) print_err("\r\033[K");
   std::fflush(stderr);
 }
 
@@ -79,7 +78,7 @@ void Progress::draw() {
   const std::string head = fmt::format("{}: {:3.0f}%", label_, 100 * share);
   drawn_ = true;
   if (!terminal_) {
-    fmt::print(stderr, "{}{}\n", head, tail);
+    print_err("{}{}\n", head, tail);
     return;
   }
   const std::size_t used = head.size() + tail.size() + 4;
@@ -88,7 +87,7 @@ void Progress::draw() {
   const auto filled = static_cast<std::size_t>(share * static_cast<double>(width));
   const std::string bar =
       width < 5 ? "" : fmt::format(" |{:#<{}}{: <{}}|", "", filled, "", width - filled);
-  fmt::print(stderr, "\r{}{}{}\033[K", head, bar, tail);
+  print_err("\r{}{}{}\033[K", head, bar, tail);
   std::fflush(stderr);
 }
 

@@ -90,6 +90,10 @@ Result<void> File::write_at(std::uint64_t offset, std::span<const std::byte> fro
                                  static_cast<off_t>(offset + done));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return fail_errno("write", path_);
+    if (put == 0) {
+      return fail(ErrorCode::io, fmt::format("cannot write {}: nothing more is taken at offset {}",
+                                             path_.string(), offset + done));
+    }
     done += static_cast<std::size_t>(put);
   }
   return {};

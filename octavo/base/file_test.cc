@@ -3,12 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string>
+
+namespace {
+bool device_takes_nothing = false;
+}
+
+// In the place of the C library's, which no ordinary device makes return 0.
+extern "C" ssize_t pwrite(int descriptor, const void* from, size_t bytes, off_t offset) {
+  if (device_takes_nothing) return 0;
+  return syscall(SYS_pwrite64, descriptor, from, bytes, offset);
+}
 
 namespace octavo {
 namespace {
@@ -96,6 +107,20 @@ TEST_F(FileTest, WritesAtAnyOffset) {
   ASSERT_TRUE(file->sync());
   EXPECT_EQ(content(directory_ / "a"), std::string("head\0\0tail", 10));
   EXPECT_EQ(read(*file, 6, 4), "tail") << "created files can be read";
+}
+
+TEST_F(FileTest, AWriteThatTakesNothingIsAnError) {
+  const Result<File> file = File::create(directory_ / "a");
+  ASSERT_TRUE(file);
+  const std::string text = "text";
+  device_takes_nothing = true;
+  const Result<void> written = file->write_at(6, std::as_bytes(std::span(text)));
+  const Result<void> nothing = file->write_at(6, {});
+  device_takes_nothing = false;
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, ErrorCode::io);
+  EXPECT_THAT(written.error().message, HasSubstr((directory_ / "a").string()));
+  EXPECT_TRUE(nothing);
 }
 
 TEST_F(FileTest, CreateReplacesALinkAndLeavesItsTarget) {

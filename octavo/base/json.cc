@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -137,23 +138,27 @@ std::string set_json_member(std::string_view text, const std::vector<std::string
 
 std::string remove_json_member(std::string_view text, const std::vector<std::string>& path,
                                std::string_view key) {
-  std::string result(text);
-  while (true) {
-    const std::optional<Object> object = find_object(result, path);
-    if (!object) return result;
-    const std::vector<Member>& members = object->members;
-    std::size_t i = 0;
-    while (i < members.size() && members[i].key != key) ++i;
-    if (i == members.size()) return result;
-    // With the comma: the one after it, or for the last member the one before it.
-    if (i + 1 < members.size()) {
-      result.erase(members[i].begin, members[i + 1].begin - members[i].begin);
-    } else if (i > 0) {
-      result.erase(members[i - 1].end, members[i].end - members[i - 1].end);
-    } else {
-      result.erase(members[i].begin, members[i].end - members[i].begin);
+  const std::optional<Object> object = find_object(text, path);
+  if (!object) return std::string(text);
+  const std::vector<Member>& members = object->members;
+  // A member goes with the comma after it; where none is left behind it, with the one before it.
+  std::string result;
+  std::size_t copied = 0;                                          // of `text`, up to here
+  std::size_t kept = members.empty() ? 0 : members.front().begin;  // end of the last one kept
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i].key != key) {
+      kept = members[i].end;
+      continue;
     }
+    std::size_t next = i + 1;
+    while (next < members.size() && members[next].key == key) ++next;
+    const bool last = next == members.size();
+    const std::size_t begin = last ? kept : members[i].begin;
+    result += text.substr(copied, begin - copied);
+    copied = last ? members.back().end : members[next].begin;
+    i = next - 1;
   }
+  return result.append(text.substr(copied));
 }
 
 }  // namespace octavo

@@ -87,6 +87,8 @@ const Edit kEdits[] = {
     {R"({"a":1})", {}, "a", nullptr, R"({})"},
     {R"({"a":1,"b":2,"a":3})", {}, "a", nullptr, R"({"b":2})"},
     {R"({"a":1,"a":3})", {}, "a", nullptr, R"({})"},
+    {R"({"a":1, "a":2, "b":3, "a":4, "c":5, "a":6, "a":7})", {}, "a", nullptr, R"({"b":3, "c":5})"},
+    {R"({ "a":1 , "a":3 })", {}, "a", nullptr, R"({  })"},
     {R"({"a":1, "b" : 2 })", {}, "c", nullptr, R"({"a":1, "b" : 2 })"},
     {"{\n  \"a\": 1,\n  \"b\": {\"a\": 2},\n  \"c\": 3\n}\n",
      {},
@@ -111,6 +113,14 @@ TEST(JsonEdits, ToTheByte) {
                                 : remove_json_member(edit.text, edit.path, edit.key);
     EXPECT_EQ(got, edit.expected) << edit.text;
   }
+}
+
+TEST(JsonEdits, AKeyRepeatedManyTimes) {
+  // A scan for each of them would read 4e12 bytes.
+  std::string text = "{\"b\":0";
+  for (int i = 0; i < 1'000'000; ++i) text += ",\"a\":1";
+  EXPECT_EQ(remove_json_member(text + "}", {}, "a"), "{\"b\":0}");
+  EXPECT_EQ(remove_json_member(text + ",\"c\":2}", {}, "a"), "{\"b\":0,\"c\":2}");
 }
 
 TEST(JsonEdits, AMemberOfAnEmptyObject) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <set>
 
 namespace octavo {
@@ -13,20 +14,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxIndexBytes = 1 << 30;
+constexpr std::uint64_t kMaxIndexBytes = 256 << 20;
+constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
+constexpr std::string_view kSuffix = ".safetensors";
 
 // tensor name -> file name, from "weight_map".
-using WeightMap = std::vector<std::pair<std::string, std::string>>;
+using WeightMap = std::map<std::string, std::string, std::less<>>;
 
 Result<WeightMap> read_index(const fs::path& path) {
-  OCTAVO_TRY(std::string text, read_text(path, kMaxIndexBytes));
-  std::string_view view = text;
-  if (view.starts_with("\xEF\xBB\xBF")) view.remove_prefix(3);
   const std::string name = path.string();
+  OCTAVO_TRY(const File file, File::open(path));
+  if (file.size() > kMaxIndexBytes) {
+    return fail(ErrorCode::bad_file, fmt::format("{}: {} bytes; an index of at most {} is read",
+                                                 name, file.size(), kMaxIndexBytes));
+  }
+  simdjson::padded_string text(file.size());
+  OCTAVO_CHECK(file.read_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
+  const std::size_t bom = std::string_view(text).starts_with("\xEF\xBB\xBF") ? 3 : 0;
   simdjson::dom::parser parser;
   simdjson::dom::element document;
-  const simdjson::padded_string padded(view);
-  if (const auto error = parser.parse(padded).get(document)) {
+  constexpr bool kCopy = false;  // the padding is there
+  if (const auto error = parser.parse(text.data() + bom, text.size() - bom, kCopy).get(document)) {
     return fail(ErrorCode::bad_file,
                 fmt::format("{}: not valid JSON: {}", name, simdjson::error_message(error)));
   }
@@ -39,29 +47,46 @@ Result<WeightMap> read_index(const fs::path& path) {
   }
   WeightMap result;
   for (const auto& [tensor, value] : map) {
-    std::string_view file;
-    if (value.get(file)) {
+    std::string_view given;
+    if (value.get(given)) {
       return fail(ErrorCode::bad_file,
                   fmt::format("{}: weight_map[\"{}\"] is not a file name", name, tensor));
     }
-    const fs::path relative(file);
-    if (file.empty() || relative.is_absolute() ||
+    const fs::path relative(given);
+    if (given.empty() || relative.is_absolute() ||
         std::ranges::find(relative, fs::path("..")) != relative.end()) {
-      return fail(
-          ErrorCode::bad_file,
-          fmt::format("{}: weight_map[\"{}\"] leads out of the directory: {}", name, tensor, file));
+      return fail(ErrorCode::bad_file,
+                  fmt::format("{}: weight_map[\"{}\"] leads out of the directory: {}", name, tensor,
+                              given));
     }
-    result.emplace_back(tensor, file);
+    // One spelling for each file: "./a" and "sub//a" are "a" and "sub/a".
+    const std::string file = relative.lexically_normal().generic_string();
+    if (const auto [at, added] = result.emplace(tensor, file); !added && at->second != file) {
+      return fail(ErrorCode::bad_file,
+                  fmt::format("{}: weight_map has \"{}\" twice, in {} and in {}", name, tensor,
+                              at->second, file));
+    }
   }
   return result;
 }
 
-// Files that hold weights of this model in some format; they are not carried over as they are.
-bool is_weight_file(const std::string& name) {
-  if (name.find('/') != std::string::npos) return false;  // another model's, in a folder of its own
-  constexpr std::array<std::string_view, 9> kEndings = {".safetensors",    kIndexSuffix, ".bin",
-                                                        ".bin.index.json", ".pt",        ".pth",
-                                                        ".gguf",           ".msgpack",   ".h5"};
+// "model-00001-of-00030.safetensors": 30. 1 where the name says nothing of the kind.
+std::uint64_t declared_files(std::string_view name) {
+  constexpr std::string_view kOf = "-of-";
+  name.remove_suffix(kSuffix.size());
+  const std::size_t of = name.rfind(kOf);
+  if (of == name.npos || of == 0 || name[of - 1] < '0' || name[of - 1] > '9') return 1;
+  const std::string_view digits = name.substr(of + kOf.size());
+  std::uint64_t count = 1;
+  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), count);
+  return error == std::errc() && end == digits.end() ? count : 1;
+}
+
+// Files that hold weights in some format, in whatever folder: they are never carried over as they
+// are.
+bool is_weight_file(std::string_view name) {
+  constexpr std::array<std::string_view, 9> kEndings = {
+      kSuffix, kIndexSuffix, ".bin", ".bin.index.json", ".pt", ".pth", ".gguf", ".msgpack", ".h5"};
   return std::ranges::any_of(kEndings,
                              [&](std::string_view ending) { return name.ends_with(ending); });
 }
@@ -97,7 +122,7 @@ Result<std::vector<std::string>> choose_shards(const fs::path& directory,
   for (const std::string& file : files) {
     if (file.find('/') != file.npos) continue;
     if (file.ends_with(kIndexSuffix)) indices.push_back(file);
-    if (file.ends_with(".safetensors")) weights.push_back(file);
+    if (file.ends_with(kSuffix)) weights.push_back(file);
   }
   const std::string preferred = "model" + std::string(kIndexSuffix);
   if (std::ranges::find(indices, preferred) != indices.end()) indices = {preferred};
@@ -123,7 +148,14 @@ Result<std::vector<std::string>> choose_shards(const fs::path& directory,
   }
   if (std::ranges::find(weights, "model.safetensors") != weights.end())
     return std::vector<std::string>{"model.safetensors"};
-  if (weights.size() == 1) return weights;
+  if (weights.size() == 1) {
+    const std::uint64_t count = declared_files(weights[0]);
+    if (count <= 1) return weights;
+    return fail(ErrorCode::bad_model,
+                fmt::format("{}: 1 of {} files ({}) and no index ({}); incomplete download or a "
+                            "killed run?",
+                            directory.string(), count, weights[0], preferred));
+  }
   if (weights.empty())
     return fail(ErrorCode::bad_model,
                 fmt::format("{}: no .safetensors file in it", directory.string()));
@@ -164,35 +196,33 @@ Result<void> check_index(const Checkpoint& checkpoint, const WeightMap& map) {
                             found == nullptr ? "in no file"
                                              : "in " + checkpoint.shards[found->shard].file_name));
   }
-  if (!map.empty() && map.size() != checkpoint.by_name.size()) {
-    std::set<std::string_view> mapped;
-    for (const auto& [tensor, file] : map) mapped.insert(tensor);
-    for (const CheckpointTensor& tensor : checkpoint.tensors) {
-      if (mapped.contains(tensor.info.name)) continue;
-      return fail(ErrorCode::bad_model,
-                  fmt::format("{}: {} is in {}, but {} does not name it",
-                              checkpoint.directory.string(), tensor.info.name,
-                              checkpoint.shards[tensor.shard].file_name, checkpoint.index_name));
-    }
+  if (checkpoint.index_name.empty()) return {};
+  for (const CheckpointTensor& tensor : checkpoint.tensors) {
+    if (map.contains(tensor.info.name)) continue;
+    return fail(ErrorCode::bad_model,
+                fmt::format("{}: {} is in {}, but {} does not name it",
+                            checkpoint.directory.string(), tensor.info.name,
+                            checkpoint.shards[tensor.shard].file_name, checkpoint.index_name));
   }
   return {};
 }
 
-Result<void> read_configs(Checkpoint& checkpoint, const std::vector<std::string>& files) {
+Result<void> read_configs(Checkpoint& checkpoint) {
+  const auto is_there = [](const fs::path& path) {
+    std::error_code ignored;
+    return fs::is_regular_file(path, ignored);
+  };
   checkpoint.config = Json::object();
-  if (std::ranges::find(files, "config.json") != files.end()) {
-    const std::string path = (checkpoint.directory / "config.json").string();
-    OCTAVO_TRY(checkpoint.config_text, read_text(path));
-    OCTAVO_TRY(checkpoint.config, parse_json_object(checkpoint.config_text, path));
-    OCTAVO_TRY(checkpoint.quantization, read_quant_config(checkpoint.config, path));
+  if (const fs::path path = checkpoint.directory / "config.json"; is_there(path)) {
+    OCTAVO_TRY(checkpoint.config_text, read_text(path, kMaxConfigBytes));
+    OCTAVO_TRY(checkpoint.config, parse_json_object(checkpoint.config_text, path.string()));
+    OCTAVO_TRY(checkpoint.quantization, read_quant_config(checkpoint.config, path.string()));
   }
-  if (!checkpoint.quantization.present &&
-      std::ranges::find(files, "hf_quant_config.json") != files.end()) {
-    const std::string path = (checkpoint.directory / "hf_quant_config.json").string();
-    OCTAVO_TRY(const std::string text, read_text(path));
-    OCTAVO_TRY(const Json json, parse_json_object(text, path));
-    OCTAVO_TRY(checkpoint.quantization, read_hf_quant_config(json, path));
-  }
+  const fs::path path = checkpoint.directory / "hf_quant_config.json";
+  if (checkpoint.quantization.present || !is_there(path)) return {};
+  OCTAVO_TRY(const std::string text, read_text(path, kMaxConfigBytes));
+  OCTAVO_TRY(const Json json, parse_json_object(text, path.string()));
+  OCTAVO_TRY(checkpoint.quantization, read_hf_quant_config(json, path.string()));
   return {};
 }
 
@@ -219,7 +249,7 @@ Result<Checkpoint> open_checkpoint(const fs::path& path) {
     return fail(ErrorCode::io, fmt::format("{}: no such file or directory", path.string()));
   if (!fs::is_directory(path, ignored)) {
     checkpoint.directory = path.parent_path();
-    checkpoint.config = Json::object();
+    OCTAVO_CHECK(read_configs(checkpoint));
     OCTAVO_CHECK(open_shards(checkpoint, {path.filename().string()}));
     return checkpoint;
   }
@@ -227,13 +257,15 @@ Result<Checkpoint> open_checkpoint(const fs::path& path) {
   OCTAVO_TRY(const std::vector<std::string> files, list_files(path));
   WeightMap map;
   OCTAVO_TRY(const std::vector<std::string> names, choose_shards(path, files, checkpoint, map));
-  OCTAVO_CHECK(read_configs(checkpoint, files));
+  OCTAVO_CHECK(read_configs(checkpoint));
   OCTAVO_CHECK(open_shards(checkpoint, names));
   OCTAVO_CHECK(check_index(checkpoint, map));
+  const std::set<std::string_view> chosen(names.begin(), names.end());
   for (const std::string& file : files) {
+    if (chosen.contains(file)) continue;
     if (!is_weight_file(file)) {
       checkpoint.side_files.push_back(file);
-    } else if (std::ranges::find(names, file) == names.end() && !file.ends_with(".json")) {
+    } else if (!file.ends_with(".json")) {
       checkpoint.other_weights.push_back(file);
     }
   }

@@ -20,7 +20,7 @@ namespace octavo {
 inline constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 
 struct Shard {
-  std::string file_name;  // relative to the directory
+  std::string file_name;  // relative to the directory, "sub/a.safetensors"
   File file;
   std::map<std::string, std::string> metadata;
 };
@@ -33,14 +33,15 @@ struct CheckpointTensor {
 struct Checkpoint {
   std::filesystem::path directory;
   std::string index_name;   // "model.safetensors.index.json", or empty
-  std::string config_text;  // config.json as it stands, or empty
+  std::string config_text;  // config.json as it stands (also beside a single file), or empty
   Json config;              // parsed, or an empty object
   QuantConfig quantization;
   std::vector<Shard> shards;
   std::vector<CheckpointTensor> tensors;                    // by shard, in the order of their bytes
   std::map<std::string, std::size_t, std::less<>> by_name;  // index into `tensors`
-  std::vector<std::string> side_files;     // all other files, relative paths, sorted
-  std::vector<std::string> other_weights;  // weight files that do not belong to the chosen set
+  // Relative paths, sorted; none for a single file.
+  std::vector<std::string> side_files;     // what is no weight file
+  std::vector<std::string> other_weights;  // weights in another form or of another model
   std::uint64_t tensor_bytes = 0;
 
   // nullptr where there is none.

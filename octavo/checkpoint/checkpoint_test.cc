@@ -55,6 +55,7 @@ TEST_F(CheckpointTest, ShardsByIndex) {
   write(".model.safetensors.partial", "x");
   write("pytorch_model.bin", "x");
   write("original/consolidated.safetensors", "x");
+  write("original/consolidated.00.pth", "x");
   const Result<Checkpoint> got = open_checkpoint(directory_);
   ASSERT_TRUE(got) << got.error().message;
   EXPECT_EQ(got->index_name, kIndex);
@@ -62,9 +63,10 @@ TEST_F(CheckpointTest, ShardsByIndex) {
   ASSERT_EQ(got->shards.size(), 2u);
   EXPECT_EQ(got->tensor_bytes, 9u);
   EXPECT_EQ(got->quantization.weight_block_size->cols, 64u);
-  EXPECT_THAT(got->side_files, ElementsAre("config.json", "original/consolidated.safetensors",
-                                           "sub/notes.txt", "tokenizer.json"));
-  EXPECT_THAT(got->other_weights, ElementsAre("pytorch_model.bin"));
+  EXPECT_THAT(got->side_files, ElementsAre("config.json", "sub/notes.txt", "tokenizer.json"));
+  EXPECT_THAT(got->other_weights,
+              ElementsAre("original/consolidated.00.pth", "original/consolidated.safetensors",
+                          "pytorch_model.bin"));
 
   ASSERT_NE(got->find("c"), nullptr);
   EXPECT_EQ(got->shards[got->find("c")->shard].file_name, kSecond);
@@ -72,6 +74,30 @@ TEST_F(CheckpointTest, ShardsByIndex) {
   std::string bytes(2, '?');
   ASSERT_TRUE(got->read(*got->find("c"), 1, std::as_writable_bytes(std::span(bytes))));
   EXPECT_EQ(bytes, "de");
+}
+
+TEST_F(CheckpointTest, ShardsAreNeverSideFiles) {
+  // In a folder, without the suffix, and spelled in another way than the directory lists them.
+  write("sub/a.safetensors", safetensors_bytes({{"a", "U8", {2}, "aa"}}));
+  write("weights/b.data", safetensors_bytes({{"b", "U8", {3}, "bbb"}}));
+  write("c", safetensors_bytes({{"c", "U8", {4}, "cdef"}}));
+  write("sub/README", "x");
+  write_index(R"({"a": "./sub//a.safetensors", "b": "weights/./b.data", "c": "./c"})");
+  const Result<Checkpoint> got = open_checkpoint(directory_);
+  ASSERT_TRUE(got) << got.error().message;
+  std::vector<std::string> shards;
+  for (const Shard& shard : got->shards) shards.push_back(shard.file_name);
+  EXPECT_THAT(shards, ElementsAre("c", "sub/a.safetensors", "weights/b.data"));
+  EXPECT_THAT(got->side_files, ElementsAre("sub/README"));
+  EXPECT_THAT(got->other_weights, IsEmpty());
+}
+
+TEST_F(CheckpointTest, TwoSpellingsOfOneShard) {
+  write("a.safetensors", safetensors_bytes({{"a", "U8", {2}, "aa"}, {"b", "U8", {1}, "b"}}));
+  write_index(R"({"a": "a.safetensors", "b": "./a.safetensors"})");
+  const Result<Checkpoint> got = open_checkpoint(directory_);
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(got->shards.size(), 1u);
 }
 
 TEST_F(CheckpointTest, ReadingBeyondATensorIsABrokenContract) {
@@ -95,6 +121,44 @@ TEST_F(CheckpointTest, OneFile) {
     EXPECT_EQ(got->shards[0].file_name, "some.safetensors");
     EXPECT_TRUE(got->config.is_object());
     EXPECT_FALSE(got->quantization.present);
+  }
+}
+
+TEST_F(CheckpointTest, TheConfigBesideOneFile) {
+  const fs::path path = write("some.safetensors", safetensors_bytes({{"a", "U8", {2}, "aa"}}));
+  const std::string config = R"({"quantization_config": {"weight_block_size": [96, 128]}})";
+  write("config.json", config);
+  write("tokenizer.json", "{}");
+  write("other.safetensors", "x");
+  const Result<Checkpoint> got = open_checkpoint(path);
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(got->config_text, config);
+  EXPECT_EQ(got->config, Json::parse(config));
+  ASSERT_TRUE(got->quantization.weight_block_size);
+  EXPECT_EQ(got->quantization.weight_block_size->rows, 96u);
+  EXPECT_THAT(got->side_files, IsEmpty());
+  EXPECT_THAT(got->other_weights, IsEmpty());
+
+  fs::remove(directory_ / "config.json");
+  write("hf_quant_config.json", R"({"quantization": {"exclude_modules": ["x"]}})");
+  EXPECT_THAT(open_checkpoint(path)->quantization.skip, ElementsAre("x"));
+  write("config.json", "[");
+  EXPECT_EQ(open_checkpoint(path).error().code, ErrorCode::bad_file);
+}
+
+TEST_F(CheckpointTest, OneFileOfSeveralAndNoIndex) {
+  const fs::path file =
+      write("model-00001-of-00030.safetensors", safetensors_bytes({{"a", "U8", {2}, "aa"}}));
+  const Error error = error_of_opening();
+  EXPECT_EQ(error.code, ErrorCode::bad_model);
+  EXPECT_THAT(error.message, HasSubstr("1 of 30 files"));
+  EXPECT_THAT(error.message, HasSubstr(kIndex));
+  EXPECT_TRUE(open_checkpoint(file)) << "asked for by name";
+  for (const char* whole : {"model-00001-of-00001.safetensors", "best-of-30.safetensors",
+                            "one-1-of-many.safetensors"}) {
+    fs::remove_all(directory_);
+    write(whole, safetensors_bytes({{"a", "U8", {2}, "aa"}}));
+    EXPECT_TRUE(open_checkpoint(directory_)) << whole;
   }
 }
 
@@ -154,6 +218,38 @@ TEST_F(CheckpointTest, AnIndexThatDoesNotFitTheFiles) {
   const Error unnamed = error_of_opening();
   EXPECT_EQ(unnamed.code, ErrorCode::bad_model);
   EXPECT_THAT(unnamed.message, HasSubstr("b is in"));
+}
+
+TEST_F(CheckpointTest, ATensorTwiceInTheIndex) {
+  write_shards();
+  const std::string first(kFirst), second(kSecond);
+  // As many entries as tensors, but b is not among them.
+  write_index(R"({"a": ")" + first + R"(", "a": ")" + first + R"(", "c": ")" + second + R"("})");
+  EXPECT_THAT(error_of_opening().message, HasSubstr("b is in"));
+  write_index(R"({"a": ")" + first + R"(", "b": ")" + first + R"(", "c": ")" + first +
+              R"(", "c": ")" + second + R"("})");
+  const Error error = error_of_opening();
+  EXPECT_EQ(error.code, ErrorCode::bad_file);
+  EXPECT_THAT(error.message, HasSubstr("\"c\" twice"));
+}
+
+TEST_F(CheckpointTest, FilesOfAbsurdSizeAreNotRead) {
+  write_shards();
+  write_good_index();
+  for (const auto& [name, bytes] : {std::pair{"config.json", (16u << 20) + 1},
+                                    {"hf_quant_config.json", (16u << 20) + 1},
+                                    {kIndex, (256u << 20) + 1}}) {
+    const fs::path path = directory_ / name;
+    const bool there = fs::exists(path);
+    if (!there) write(name, "{}");
+    const auto size = fs::file_size(path);
+    EXPECT_TRUE(open_checkpoint(directory_)) << name;
+    fs::resize_file(path, bytes);  // sparse
+    const Error error = error_of_opening();
+    EXPECT_EQ(error.code, ErrorCode::bad_file);
+    EXPECT_THAT(error.message, HasSubstr(std::to_string(bytes) + " bytes")) << name;
+    fs::resize_file(path, size);
+  }
 }
 
 TEST_F(CheckpointTest, ATensorInTwoShards) {

@@ -1,7 +1,6 @@
 #include "octavo/checkpoint/pairing.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -13,8 +12,6 @@
 
 namespace octavo {
 namespace {
-
-constexpr std::string_view kWeight = ".weight";
 
 // What may follow the module of "<module>.weight", and the name of any other parameter.
 constexpr std::array<std::string_view, 3> kModuleSuffixes = {".weight_scale_inv", ".weight_scale",
@@ -38,8 +35,8 @@ std::vector<const CheckpointTensor*> find_scales(const Checkpoint& checkpoint,
         found.push_back(tensor);
     }
   };
-  if (weight.ends_with(kWeight)) {
-    look(weight.substr(0, weight.size() - kWeight.size()), kModuleSuffixes);
+  if (weight.ends_with(kWeightSuffix)) {
+    look(module_name(weight), kModuleSuffixes);
   } else {
     look(weight, kParameterSuffixes);
   }
@@ -50,12 +47,12 @@ bool holds_scales(DType dtype) {
   return is_wide_float(dtype) || dtype == DType::f8_e8m0 || dtype == DType::u8;
 }
 
-// A tensor that by its name can only be a weight's scale.
-bool is_scale_name(const CheckpointTensor& tensor) {
-  const std::string_view name = tensor.info.name;
-  return name.ends_with(".weight_scale_inv") || name.ends_with(".weight_scale") ||
-         name.ends_with("_scale_inv") || name.ends_with("_scales_inv") ||
-         (name.ends_with(".scale") && tensor.info.dtype == DType::f8_e8m0);
+// By its name it can only be a weight's scale. ".scale" alone is a norm's parameter too.
+bool is_scale_name(const TensorInfo& tensor) {
+  const std::string_view name = tensor.name;
+  return name.ends_with(".weight_scale") || name.ends_with("_scale_inv") ||
+         name.ends_with("_scales_inv") ||
+         (name.ends_with(".scale") && tensor.dtype == DType::f8_e8m0);
 }
 
 Result<bool> same_scales(const Checkpoint& checkpoint, const CheckpointTensor& a,
@@ -84,6 +81,7 @@ Result<std::optional<Codes>> codes_of(const Checkpoint& checkpoint, const Checkp
                                       const std::vector<const CheckpointTensor*>& scales,
                                       const PairingOptions& options) {
   const TensorInfo& info = tensor.info;
+  if (is_scale_name(info)) return std::nullopt;  // also in FP8, as NVFP4 stores it
   if (is_fp8(info.dtype)) return Codes{*dtype_info(info.dtype).format, info.shape};
   if (scales.empty() || info.shape.size() < 2) return std::nullopt;
   if (info.dtype == DType::f4) return Codes{Format::e2m1fn, info.shape};
@@ -100,6 +98,11 @@ Result<std::optional<Codes>> codes_of(const Checkpoint& checkpoint, const Checkp
             describe(checkpoint, tensor), dtype_name(scale)));
   }
   if (info.dtype == DType::u8) {
+    if (scales.front()->info.dtype == DType::f8_e4m3) {
+      return fail(ErrorCode::unsupported,
+                  fmt::format("{}: U8 with F8_E4M3 scales is NVFP4, which is not read",
+                              describe(checkpoint, tensor)));
+    }
     if (options.u8_as_e4m3) return Codes{Format::e4m3fn, info.shape};
     return fail(ErrorCode::bad_model, fmt::format("{}: U8 tensor with a block-scale sibling; looks "
                                                   "like FP8 bytes: --u8-as-e4m3 reads it as E4M3",
@@ -236,7 +239,7 @@ Result<Pairing> pair_scales(const Checkpoint& checkpoint, const PairingOptions& 
   }
   for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
     const CheckpointTensor& tensor = checkpoint.tensors[i];
-    if (pairing.roles[i] != Role::plain || !is_scale_name(tensor)) continue;
+    if (pairing.roles[i] != Role::plain || !is_scale_name(tensor.info)) continue;
     ++pairing.unpaired_scales;
     pairing.problems.push_back(
         {ErrorCode::bad_model,

@@ -136,6 +136,21 @@ TEST_F(PairingTest, U8IsReadAsE4m3WhereAsked) {
   EXPECT_EQ(pairing->weights[0].format, Format::e4m3fn);
 }
 
+TEST_F(PairingTest, Nvfp4IsRefusedByName) {
+  // Whichever of the two comes first in the file, and whatever was asked for.
+  const RawTensor weight = codes("m.weight", "U8");
+  const RawTensor scales = {"m.weight_scale", "F8_E4M3", {4, 1}, zeros(4)};
+  const RawTensor global = {"m.weight_scale_2", "F32", {}, floats({1})};
+  for (const bool as_e4m3 : {false, true}) {
+    for (const auto& tensors : {std::vector{weight, scales, global}, {scales, global, weight}}) {
+      const Error error = problem(tensors, {.block = {}, .u8_as_e4m3 = as_e4m3});
+      EXPECT_EQ(error.code, ErrorCode::unsupported);
+      EXPECT_THAT(error.message, HasSubstr("NVFP4"));
+      EXPECT_THAT(error.message, ::testing::Not(HasSubstr("--u8-as-e4m3")));
+    }
+  }
+}
+
 TEST_F(PairingTest, PlainTensorsStayPlain) {
   const Checkpoint checkpoint = open({{"m.weight", "BF16", {2, 2}, zeros(8)},
                                       {"n.weight", "U8", {4}, zeros(4)},
@@ -244,7 +259,7 @@ TEST_F(PairingTest, TheBlockIsTheOptionsElseTheConfigsElse128) {
   EXPECT_EQ(block({}), "128x128");
   write("config.json", R"({"quantization_config": {"weight_block_size": [96, 128]}})");
   EXPECT_EQ(block({}), "96x128");
-  EXPECT_EQ(block({.block = BlockSize{100, 200}}), "100x200");
+  EXPECT_EQ(block({.block = BlockSize{100, 200}}), "100x128");
   write("config.json", R"({"quantization_config": {"weight_block_size": [32, 32]}})");
   EXPECT_EQ(block({}), "refused") << "a ratio of shapes is no block";
   const Error error = problem(tensors);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "octavo/checkpoint/conversion.h"
+#include "octavo/checkpoint/name_list.h"
 #include "octavo/checkpoint/names.h"
 
 namespace octavo {
@@ -12,9 +13,9 @@ namespace {
 
 // The lists that decide, in this order of precedence.
 struct Lists {
-  std::vector<NamePattern> not_convert;  // the user's
-  std::vector<NamePattern> convert;      // the user's
-  std::vector<NamePattern> source_skip;  // the source config's
+  NameList not_convert;  // the user's
+  NameList convert;      // the user's
+  NameList source_skip;  // the source config's
 };
 
 PlannedTensor keep(std::size_t source, std::string reason, bool skipped) {
@@ -27,15 +28,15 @@ PlannedTensor decide_wide(const CheckpointTensor& tensor, std::size_t source, co
   const TensorInfo& info = tensor.info;
   if (info.shape.size() < 2) return keep(source, fmt::format("{}-D", info.shape.size()), false);
   if (info.bytes == 0) return keep(source, "empty", false);
-  if (const NamePattern* match = find_match(lists.not_convert, info.name)) {
-    return keep(source, fmt::format("--modules-to-not-convert {}", match->text()), true);
+  if (const auto match = lists.not_convert.find(info.name)) {
+    return keep(source, fmt::format("--modules-to-not-convert {}", *match), true);
   }
   const PlannedTensor quantize{source, Action::quantize,
                                fmt::format("blocks of {}", to_string(options.recipe.block)), false};
-  if (find_match(lists.convert, info.name) != nullptr) return quantize;
-  if (const NamePattern* match = find_match(lists.source_skip, info.name)) {
+  if (lists.convert.find(info.name)) return quantize;
+  if (const auto match = lists.source_skip.find(info.name)) {
     return keep(source,
-                fmt::format("{} of the source's config: {}", source_config.skip_key, match->text()),
+                fmt::format("{} of the source's config: {}", source_config.skip_key, *match),
                 true);
   }
   if (options.default_skips) {
@@ -58,9 +59,9 @@ Result<PlannedTensor> decide(const Checkpoint& checkpoint, const Pairing& pairin
   }
   if (pairing.roles[source] == Role::weight) {
     const QuantizedWeight& weight = pairing.weights[pairing.weight_of[source]];
-    if (const NamePattern* match = find_match(lists.not_convert, tensor.info.name)) {
+    if (const auto match = lists.not_convert.find(tensor.info.name)) {
       return PlannedTensor{source, Action::dequantize,
-                           fmt::format("to BF16: --modules-to-not-convert {}", match->text()),
+                           fmt::format("to BF16: --modules-to-not-convert {}", *match),
                            true};
     }
     if (weight.format == Format::e2m1fn && options.recipe.block.cols % 2 != 0) {
@@ -148,6 +149,11 @@ Result<bool> head_differs(const Checkpoint& checkpoint) {
 std::string config_for(const Checkpoint& checkpoint, const QuantizeOptions& options,
                        const ConversionPlan& plan, bool untie) {
   std::string text = checkpoint.config_text.empty() ? "{\n}\n" : checkpoint.config_text;
+  if (!plan.pairing.weights.empty()) {  // FP4 experts are FP8 now
+    for (const std::vector<std::string>& path : {std::vector<std::string>{}, {"text_config"}}) {
+      text = remove_json_member(text, path, "expert_dtype");
+    }
+  }
   text = remove_json_member(text, {"text_config"}, "quantization_config");
   text = set_json_member(text, {}, "quantization_config",
                          write_quant_config(options.recipe, plan.not_converted));
@@ -218,10 +224,12 @@ Result<ConversionPlan> plan_quantize(const Checkpoint& checkpoint, const Quantiz
         "the tensors count, the config is replaced",
         checkpoint.quantization.quant_method));
   }
+  std::vector<std::string> names;
+  for (const CheckpointTensor& tensor : checkpoint.tensors) names.push_back(tensor.info.name);
   Lists lists;
-  OCTAVO_TRY(lists.not_convert, parse_patterns(options.not_convert));
-  OCTAVO_TRY(lists.convert, parse_patterns(options.convert));
-  OCTAVO_TRY(lists.source_skip, parse_patterns(checkpoint.quantization.skip));
+  OCTAVO_TRY(lists.not_convert, NameList::parse(options.not_convert, names));
+  OCTAVO_TRY(lists.convert, NameList::parse(options.convert, names));
+  OCTAVO_TRY(lists.source_skip, NameList::parse(checkpoint.quantization.skip, names));
 
   std::size_t quantized = 0;
   for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
@@ -246,14 +254,9 @@ Result<ConversionPlan> plan_quantize(const Checkpoint& checkpoint, const Quantiz
   }
   if (quantized == 0)
     plan.warnings.emplace_back("nothing in it is quantized: no matrix qualifies (see --plan)");
-  const auto warn_unused = [&](const std::vector<NamePattern>& patterns, std::string_view flag) {
-    for (const NamePattern& pattern : patterns) {
-      const bool used = std::ranges::any_of(checkpoint.tensors, [&](const CheckpointTensor& t) {
-        return pattern.matches(t.info.name);
-      });
-      if (!used)
-        plan.warnings.push_back(fmt::format("{} {} matches no tensor", flag, pattern.text()));
-    }
+  const auto warn_unused = [&](const NameList& list, std::string_view flag) {
+    for (const std::string& entry : list.unused())
+      plan.warnings.push_back(fmt::format("{} {} matches no tensor", flag, entry));
   };
   warn_unused(lists.not_convert, "--modules-to-not-convert");
   warn_unused(lists.convert, "--modules-to-convert");

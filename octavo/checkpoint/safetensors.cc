@@ -4,7 +4,6 @@
 #include <simdjson.h>
 
 #include <algorithm>
-#include <cstring>
 #include <unordered_set>
 
 #include "octavo/base/json.h"
@@ -74,10 +73,12 @@ Result<TensorInfo> read_tensor(std::string_view name, const simdjson::dom::eleme
                        : bit == 2 ? field.get(shape_value)
                        : bit == 4 ? field.get(offsets)
                                   : simdjson::SUCCESS;
-    if (error) return bad(file, "TensorInvalidInfo", fmt::format("{}: {} has the wrong type", name, key));
+    if (error)
+      return bad(file, "TensorInvalidInfo", fmt::format("{}: {} has the wrong type", name, key));
   }
   if (found != 7) {
-    return bad(file, "TensorInvalidInfo", fmt::format("{}: dtype, shape or data_offsets missing", name));
+    return bad(file, "TensorInvalidInfo",
+               fmt::format("{}: dtype, shape or data_offsets missing", name));
   }
   const std::optional<DType> dtype = dtype_from_name(dtype_text);
   if (!dtype) {
@@ -141,18 +142,15 @@ Result<void> check_extents(SafetensorsHeader& header, std::uint64_t file_bytes,
   return {};
 }
 
-}  // namespace
-
-Result<SafetensorsHeader> parse_safetensors_header(std::string_view text, std::uint64_t file_bytes,
-                                                   std::string_view name) {
+Result<SafetensorsHeader> parse_padded(const simdjson::padded_string& text,
+                                       std::uint64_t file_bytes, std::string_view name) {
   SafetensorsHeader header;
   header.data_offset = 8 + text.size();
-  if (!text.starts_with('{'))
+  if (!std::string_view(text).starts_with('{'))
     return bad(name, "InvalidHeaderStart", "the header does not begin with '{'");
   simdjson::dom::parser parser;
   simdjson::dom::object object;
-  const simdjson::padded_string padded(text);
-  if (const auto error = parser.parse(padded).get(object)) {
+  if (const auto error = parser.parse(text).get(object)) {
     return bad(name, "InvalidHeaderDeserialization", simdjson::error_message(error));
   }
   std::unordered_set<std::string_view> seen;  // views into the parser's strings
@@ -170,6 +168,13 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view text, std::u
   }
   OCTAVO_CHECK(check_extents(header, file_bytes, name));
   return header;
+}
+
+}  // namespace
+
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view text, std::uint64_t file_bytes,
+                                                   std::string_view name) {
+  return parse_padded(simdjson::padded_string(text), file_bytes, name);
 }
 
 Result<SafetensorsHeader> read_safetensors_header(const File& file) {
@@ -204,9 +209,9 @@ Result<SafetensorsHeader> read_safetensors_header(const File& file) {
         fmt::format("truncated: a header of {} bytes is declared, the file has {}; fetch it again",
                     length, file.size()));
   }
-  std::string text(length, '\0');
-  OCTAVO_CHECK(file.read_at(8, std::as_writable_bytes(std::span(text))));
-  return parse_safetensors_header(text, file.size(), name);
+  simdjson::padded_string text(length);
+  OCTAVO_CHECK(file.read_at(8, std::as_writable_bytes(std::span(text.data(), text.size()))));
+  return parse_padded(text, file.size(), name);
 }
 
 SafetensorsLayout layout_safetensors(std::vector<TensorInfo> tensors,

@@ -52,11 +52,14 @@ Result<ScaleLayout> match_scale(const Shape& weight, const Shape& scale,
     const auto is = [&](const BlockSize& size) {
       return grid->rows == ceil_div(w.rows, size.rows) && grid->cols == ceil_div(w.cols, size.cols);
     };
+    const auto layout = [&](const BlockSize& size) {
+      const BlockSize within{std::min(size.rows, whole.rows), std::min(size.cols, whole.cols)};
+      return ScaleLayout{within, w.slices, grid->rows, grid->cols};
+    };
     for (const BlockSize& size : {whole, block, BlockSize{1, whole.cols}}) {
-      if (is(size)) return ScaleLayout{size, w.slices, grid->rows, grid->cols};
+      if (is(size)) return layout(size);
     }
-    if (exponents && is({1, kMxGroup}))
-      return ScaleLayout{{1, kMxGroup}, w.slices, grid->rows, grid->cols};
+    if (exponents && is({1, kMxGroup})) return layout({1, kMxGroup});
   }
   return fail(
       ErrorCode::bad_model,

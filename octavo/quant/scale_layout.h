@@ -13,7 +13,7 @@ namespace octavo {
 
 // Scale (slice, r / block.rows, c / block.cols) belongs to element (slice, r, c).
 struct ScaleLayout {
-  BlockSize block;
+  BlockSize block;       // at least 1, at most the matrix, whatever a config says
   std::uint64_t slices;  // 1: the same scales for every slice
   std::uint64_t grid_rows;
   std::uint64_t grid_cols;

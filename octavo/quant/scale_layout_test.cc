@@ -82,7 +82,29 @@ const Case kCases[] = {
     {"no experts in the scales", {4, 200, 300}, {2, 3}, k128, false, kNone},
     {"a dimension too many", {200, 300}, {1, 2, 3}, k128, false, kNone},
     {"no scales", {200, 300}, {0}, k128, false, kNone},
-    {"an empty weight", {0, 256}, {0, 2}, k128, false, ScaleLayout{k128, 1, 0, 2}},
+    {"an empty weight", {0, 256}, {0, 2}, k128, false, ScaleLayout{{1, 128}, 1, 0, 2}},
+
+    // a block is never larger than its matrix
+    {"a block of 2^61 columns",
+     {256, 100},
+     {2, 1},
+     BlockSize{128, std::uint64_t{1} << 61},
+     false,
+     ScaleLayout{{128, 100}, 1, 2, 1}},
+    {"a block of 2^64 - 1 rows",
+     {100, 256},
+     {1, 2},
+     BlockSize{~std::uint64_t{0}, 128},
+     false,
+     ScaleLayout{{100, 128}, 1, 1, 2}},
+    {"blocks taller than each expert",
+     {4, 8, 256},
+     {4, 1, 2},
+     k128,
+     false,
+     ScaleLayout{{8, 128}, 4, 1, 2}},
+    {"MX narrower than its group", {64, 2}, {64, 1}, kNone, true, ScaleLayout{{1, 2}, 1, 64, 1}},
+    {"no columns", {256, 0}, {2, 0}, k128, false, ScaleLayout{{128, 1}, 1, 2, 0}},
 };
 
 TEST(ScaleLayout, Table) {

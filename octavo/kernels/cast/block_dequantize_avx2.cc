@@ -161,8 +161,8 @@ void dequantize_to(const BlockDequantizeArgs& a) {
   for (std::size_t r = 0; r < a.rows; ++r) {
     const std::uint8_t* row = a.codes + r * a.codes_stride;
     char* dst = static_cast<char*>(a.dst) + r * a.dst_stride * kSize;
-    if (a.prefetch != nullptr) {
-      const auto* ahead = static_cast<const std::uint8_t*>(a.prefetch) + r * a.codes_stride;
+    if (a.stream) {
+      const auto* ahead = a.codes + (r + kRowsAhead) * a.codes_stride;
       prefetch_bytes(ahead, packed ? a.cols / 2 : a.cols);
     }
     for (std::size_t c = 0, b = 0; c < a.cols; c += a.block_cols, ++b) {
@@ -172,7 +172,7 @@ void dequantize_to(const BlockDequantizeArgs& a) {
       if (!keeps_all_codes(a.code_format, scale, To)) {
         generic::block_dequantize({a.code_format, codes, a.codes_stride, 1, n, n, &scale,
                                    a.dst_format, dst + c * kSize, a.dst_stride, a.saturate,
-                                   a.counts, nullptr, false});
+                                   a.counts, false});
       } else if (packed) {
         e2m1fn_run<To>(codes, n, scale, dst + c * kSize);
       } else if (a.code_format == Format::e5m2) {

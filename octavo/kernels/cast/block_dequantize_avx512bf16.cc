@@ -287,9 +287,8 @@ void dequantize_by_tables(const BlockDequantizeArgs& a) {
     for (std::size_t r = 0; r < a.rows; ++r) {
       const std::uint8_t* codes = a.codes + r * a.codes_stride + first;
       auto* dst = static_cast<std::uint16_t*>(a.dst) + r * a.dst_stride + first;
-      if (a.prefetch != nullptr) {
-        prefetch_bytes(static_cast<const std::uint8_t*>(a.prefetch) + r * a.codes_stride + first,
-                       cols);
+      if (a.stream) {
+        prefetch_bytes(a.codes + (r + kRowsAhead) * a.codes_stride + first, cols);
       }
       for (std::size_t c = 0, b = 0; c < cols; c += a.block_cols, ++b) {
         const std::size_t n = cols - c < a.block_cols ? cols - c : a.block_cols;
@@ -309,8 +308,8 @@ void dequantize_by_products(const BlockDequantizeArgs& a) {
   for (std::size_t r = 0; r < a.rows; ++r) {
     const std::uint8_t* codes = a.codes + r * a.codes_stride;
     char* dst = static_cast<char*>(a.dst) + r * a.dst_stride * kSize;
-    if (a.prefetch != nullptr) {
-      prefetch_bytes(static_cast<const std::uint8_t*>(a.prefetch) + r * a.codes_stride, a.cols);
+    if (a.stream) {
+      prefetch_bytes(a.codes + (r + kRowsAhead) * a.codes_stride, a.cols);
     }
     for (std::size_t c = 0, b = 0; c < a.cols; c += a.block_cols, ++b) {
       const std::size_t n = a.cols - c < a.block_cols ? a.cols - c : a.block_cols;
@@ -376,8 +375,8 @@ void dequantize_e2m1fn(const BlockDequantizeArgs& a) {
   for (std::size_t r = 0; r < a.rows; ++r) {
     const std::uint8_t* row = a.codes + r * a.codes_stride;
     char* dst = static_cast<char*>(a.dst) + r * a.dst_stride * kSize;
-    if (a.prefetch != nullptr) {
-      prefetch_bytes(static_cast<const std::uint8_t*>(a.prefetch) + r * a.codes_stride, a.cols / 2);
+    if (a.stream) {
+      prefetch_bytes(a.codes + (r + kRowsAhead) * a.codes_stride, a.cols / 2);
     }
     for (std::size_t c = 0, b = 0; c < a.cols; c += a.block_cols, ++b) {
       const std::size_t n = a.cols - c < a.block_cols ? a.cols - c : a.block_cols;

@@ -35,7 +35,6 @@ TEST_P(BlockDequantizeEquality, OnAnyShape) {
     if (*rc::gen::inRange(0, 4) == 0) e.rows += 128;  // enough for a table per block
     std::mt19937 random(*rc::gen::arbitrary<std::uint32_t>());
     GuardedBytes codes(e.elements() / per_byte, *rc::gen::arbitrary<bool>());
-    GuardedBytes ahead(e.elements() / per_byte);
     fill_bytes(codes, random);
     const bool wild = *rc::gen::arbitrary<bool>();
     std::vector<float> scale(e.blocks());
@@ -63,12 +62,10 @@ TEST_P(BlockDequantizeEquality, OnAnyShape) {
                                 dst_stride,
                                 *rc::gen::arbitrary<bool>(),
                                 &expected_counts,
-                                nullptr,
                                 false};
     generic::block_dequantize(args);
     args.dst = got.data();
     args.counts = &got_counts;
-    args.prefetch = *rc::gen::arbitrary<bool>() ? ahead.data() : nullptr;
     args.stream = *rc::gen::arbitrary<bool>();
     kernels_.block_dequantize(args);
     RC_ASSERT(got == expected);
@@ -110,9 +107,9 @@ TEST_P(BlockDequantizeEquality, OnAllCodes) {
         for (const bool saturate : {false, true}) {
           for (const std::size_t rows : {std::size_t{1}, kManyRows}) {
             DequantizeCounts got_counts = {}, expected_counts = {};
-            BlockDequantizeArgs args = {from,     codes[0],         256,     rows,     cols,
-                                        cols,     &scale,           to,      expected, cols,
-                                        saturate, &expected_counts, nullptr, false};
+            BlockDequantizeArgs args = {from,     codes[0],         256,  rows,     cols,
+                                        cols,     &scale,           to,   expected, cols,
+                                        saturate, &expected_counts, false};
             generic::block_dequantize(args);
             args.dst = got;
             args.counts = &got_counts;
@@ -148,7 +145,7 @@ TEST_P(BlockDequantize, Num02TopBinadeOfE4m3fnIsFinite) {
     DequantizeCounts counts = {};
     std::uint16_t dst[2][256];
     kernels_.block_dequantize({Format::e4m3fn, codes, 0, rows, 256, 256, &one, Format::bf16, dst,
-                               256, false, &counts, nullptr, false});
+                               256, false, &counts, false});
     const float top[7] = {256, 288, 320, 352, 384, 416, 448};
     for (int i = 0; i < 7; ++i) {
       EXPECT_EQ(as_float(dst[0][0x78 + i]), top[i]);
@@ -169,8 +166,8 @@ TEST_P(BlockDequantize, Num03FnuzIsNotFn) {
   const float one = 1;
   DequantizeCounts counts = {};
   float dst[4];
-  kernels_.block_dequantize({Format::e4m3fnuz, codes, 4, 1, 4, 4, &one, Format::f32, dst, 4, false,
-                             &counts, nullptr, false});
+  kernels_.block_dequantize(
+      {Format::e4m3fnuz, codes, 4, 1, 4, 4, &one, Format::f32, dst, 4, false, &counts, false});
   EXPECT_TRUE(std::isnan(dst[0]));
   EXPECT_EQ(dst[1], 0.0f);
   EXPECT_EQ(dst[2], 0x1p-7f);
@@ -184,8 +181,8 @@ TEST_P(BlockDequantize, OverflowIsCountedAndClampedOnRequest) {
   for (const bool saturate : {false, true}) {
     DequantizeCounts counts = {};
     std::uint16_t dst[4];
-    kernels_.block_dequantize({Format::e4m3fn, codes, 4, 1, 4, 4, &scale, Format::f16, dst, 4,
-                               saturate, &counts, nullptr, false});
+    kernels_.block_dequantize(
+        {Format::e4m3fn, codes, 4, 1, 4, 4, &scale, Format::f16, dst, 4, saturate, &counts, false});
     EXPECT_EQ(dst[0], saturate ? 0x7BFF : 0x7C00);
     EXPECT_EQ(dst[1], saturate ? 0xFBFF : 0xFC00);
     EXPECT_EQ(dst[2], 0x6400);
@@ -200,8 +197,8 @@ TEST_P(BlockDequantize, PackedNibblesLowFirst) {
   const float scale[2] = {2, 0x1p-3f};
   DequantizeCounts counts = {};
   float dst[4];
-  kernels_.block_dequantize({Format::e2m1fn, codes, 2, 1, 4, 2, scale, Format::f32, dst, 4, false,
-                             &counts, nullptr, false});
+  kernels_.block_dequantize(
+      {Format::e2m1fn, codes, 2, 1, 4, 2, scale, Format::f32, dst, 4, false, &counts, false});
   EXPECT_EQ(dst[0], 1.0f);
   EXPECT_EQ(dst[1], 2.0f);
   EXPECT_EQ(dst[2], -0.0625f);

@@ -6,6 +6,12 @@
 // ones. The code is 8 (E + 6) more, so what is added is 2^(E+20) + (E+6) 2^E, looked up by the low
 // four bits of the exponent: E runs from -6 to 8.
 //
+// For bf16 a block needs that arithmetic only 128 times. Where codes are normal, doubling a weight
+// adds 8 to its code, so the code is 8 times the exponent plus a byte looked up by the mantissa's
+// seven bits (WordTable). Weights outside that range, zeros among them, send their 64 the long way.
+// On a Xeon of 2023 at 2.6 GHz, in cache: 0.15 ns an element by arithmetic (0.22 dividing), 0.10 by
+// table.
+//
 // The steps follow bf16 weights in 128x128 blocks, which are read from memory once: per row, the
 // same row of the next chunk is prefetched, and full lines of codes are stored past the caches.
 #include "octavo/kernels/cast/lanes_avx512bf16.h"
@@ -135,24 +141,97 @@ __m512i encode64_words(const __m512i words[2], const BlockScale& scale, const En
       order, _mm512_ternarylogic_epi32(bytes, signs, _mm512_set1_epi8(-0x80), 0xD8));
 }
 
-// Where the factor comes from the block's own largest magnitude, all is in range.
+// Codes of the magnitudes from `base` to `base + limit`, as bf16 words, by table.
+struct WordTable {
+  alignas(64) std::uint8_t corrections[128];  // code - (magnitude - base) / 16, by mantissa
+  std::uint16_t base;                         // an exponent with mantissa zero
+  std::uint16_t limit;                        // 0: no table, everything goes the long way
+};
+
+// The exponent from which codes are normal whatever the mantissa, as a bf16 field.
 template <Scaling S>
-__m512i encode64_bf16(const std::uint16_t* src, const BlockScale& scale, const Encoder& encoder,
-                      __m512i order) {
-  const __m512i words[2] = {_mm512_loadu_si512(src), _mm512_loadu_si512(src + 32)};
+int first_normal_exponent(float factor) {
+  const int exponent =
+      static_cast<int>(_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(factor))) >> 23) - 127;
+  const int first = S == Scaling::multiply ? -6 - exponent : -5 + exponent;
+  return first + 127 < 1 ? 1 : first + 127;
+}
+
+template <Scaling S>
+void fill_table(float factor, const BlockScale& scale, WordTable& table) {
+  const int field = first_normal_exponent<S>(factor);
+  const int in_range = _mm_cvtsi128_si32(_mm512_castsi512_si128(scale.in_range)) & 0xFFFF;
+  const int base = field << 7;
+  table.limit = 0;
+  if (factor < 0x1p-126f || in_range <= base + 128) return;
+  table.base = static_cast<std::uint16_t>(base);
+  table.limit = static_cast<std::uint16_t>(in_range - base);
+  const Encoder encoder;
+  const __m512i order = _mm512_load_si512(kOrder64);
+  alignas(64) std::uint16_t words[128];
+  for (int i = 0; i < 128; ++i) words[i] = static_cast<std::uint16_t>(base + i);
+  for (int i = 0; i < 128; i += 64) {
+    const __m512i pair[2] = {_mm512_load_si512(words + i), _mm512_load_si512(words + i + 32)};
+    _mm512_store_si512(table.corrections + i,
+                       encode64_words<S, false>(pair, scale, encoder, order));
+  }
+  for (int i = 0; i < 128; ++i) {
+    table.corrections[i] = static_cast<std::uint8_t>(table.corrections[i] - i / 16);
+  }
+}
+
+// Codes of 64 bf16 by table; false where one of them is out of its range.
+inline bool encode64_by_table(const __m512i words[2], const WordTable& table, __m512i order,
+                              __m512i& codes) {
+  const __m512i no_sign = _mm512_set1_epi16(0x7FFF);
+  const __m512i base = _mm512_set1_epi16(static_cast<short>(table.base));
+  const __m512i above[2] = {_mm512_sub_epi16(_mm512_and_si512(words[0], no_sign), base),
+                            _mm512_sub_epi16(_mm512_and_si512(words[1], no_sign), base)};
+  const __m512i limit = _mm512_set1_epi16(static_cast<short>(table.limit));
+  // What is below base wraps around to a large number.
+  if (_mm512_cmpgt_epu16_mask(_mm512_max_epu16(above[0], above[1]), limit) != 0) return false;
+  const __m512i low_byte = _mm512_set1_epi16(0x00FF);
+  // Bytes are those of words[0] in even and of words[1] in odd places; 0xCA: first ? second :
+  // third.
+  const __m512i mantissas =
+      _mm512_ternarylogic_epi32(low_byte, words[0], _mm512_slli_epi16(words[1], 8), 0xCA);
+  const __m512i steps = _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(above[0], 4),
+                                                  _mm512_slli_epi16(above[1], 4), 0xCA);
+  const __m512i signs =
+      _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(words[0], 8), words[1], 0xCA);
+  const __m512i corrections = _mm512_permutex2var_epi8(
+      _mm512_load_si512(table.corrections), mantissas, _mm512_load_si512(table.corrections + 64));
+  const __m512i bytes = _mm512_add_epi8(steps, corrections);
+  // 0xD8: third ? second : first.
+  codes = _mm512_permutexvar_epi8(
+      order, _mm512_ternarylogic_epi32(bytes, signs, _mm512_set1_epi8(-0x80), 0xD8));
+  return true;
+}
+
+// Whether all of 64 bf16 are where a code needs no clamp, as they are where the factor comes from
+// the block's own largest magnitude.
+inline bool all_in_range(const __m512i words[2], const BlockScale& scale) {
   const __m512i no_sign = _mm512_set1_epi16(0x7FFF);
   const __m512i largest =
       _mm512_max_epu16(_mm512_and_si512(words[0], no_sign), _mm512_and_si512(words[1], no_sign));
-  if (_mm512_cmpgt_epu16_mask(largest, scale.in_range) != 0) [[unlikely]] {
-    return encode64_words<S, false>(words, scale, encoder, order);
-  }
-  return encode64_words<S, true>(words, scale, encoder, order);
+  return _mm512_cmpgt_epu16_mask(largest, scale.in_range) == 0;
+}
+
+template <Scaling S>
+__m512i encode64_bf16(const std::uint16_t* src, const BlockScale& scale, const Encoder& encoder,
+                      const WordTable* table, __m512i order) {
+  const __m512i words[2] = {_mm512_loadu_si512(src), _mm512_loadu_si512(src + 32)};
+  __m512i codes;
+  if (table != nullptr && encode64_by_table(words, *table, order, codes)) [[likely]]
+    return codes;
+  if (all_in_range(words, scale)) return encode64_words<S, true>(words, scale, encoder, order);
+  return encode64_words<S, false>(words, scale, encoder, order);
 }
 
 // n consecutive elements of one block.
 template <Format F, Scaling S>
-void quantize_run(const void* src, std::size_t n, float factor, std::uint8_t* codes, bool stream) {
-  const BlockScale scale = block_scale<S>(factor);
+void quantize_run(const void* src, std::size_t n, const BlockScale& scale, const WordTable* table,
+                  std::uint8_t* codes, bool stream) {
   const Encoder encoder;
   std::size_t i = 0;
   if constexpr (F == Format::bf16) {
@@ -160,7 +239,7 @@ void quantize_run(const void* src, std::size_t n, float factor, std::uint8_t* co
     const __m512i order = _mm512_load_si512(kOrder64);
     const bool past_caches = stream && is_aligned(codes, 64);
     for (; i + 64 <= n; i += 64) {
-      const __m512i bytes = encode64_bf16<S>(words + i, scale, encoder, order);
+      const __m512i bytes = encode64_bf16<S>(words + i, scale, encoder, table, order);
       if (past_caches) {
         _mm512_stream_si512(reinterpret_cast<__m512i*>(codes + i), bytes);
       } else {
@@ -182,30 +261,65 @@ void quantize_run(const void* src, std::size_t n, float factor, std::uint8_t* co
   }
 }
 
-template <Format F>
-void quantize_from(const BlockQuantizeArgs& a) {
+// What is worked out once for a block and used in each of its rows. A call with more blocks than
+// this works in column groups.
+constexpr std::size_t kGroupBlocks = 16;
+struct Block {
+  BlockScale scale;
+  WordTable table;
+};
+// A table pays from a few thousand elements on.
+constexpr std::size_t kTableElements = 2048;
+
+// At most kGroupBlocks blocks side by side.
+template <Format F, Scaling S>
+void quantize_group(const BlockQuantizeArgs& a, std::size_t first_col, std::size_t cols,
+                    const float* factor) {
   constexpr std::size_t kSize = F == Format::f32 ? 4 : 2;
+  const std::size_t blocks = (cols + a.block_cols - 1) / a.block_cols;
+  const bool tables =
+      F == Format::bf16 && a.block_cols >= 64 && a.rows * a.block_cols >= kTableElements;
+  Block block[kGroupBlocks];
+  for (std::size_t b = 0; b < blocks; ++b) {
+    block[b].scale = block_scale<S>(factor[b]);
+    block[b].table.limit = 0;
+    if (tables) fill_table<S>(factor[b], block[b].scale, block[b].table);
+  }
   for (std::size_t r = 0; r < a.rows; ++r) {
-    const char* row = static_cast<const char*>(a.src) + r * a.src_stride * kSize;
-    std::uint8_t* codes = a.codes + r * a.codes_stride;
+    const std::size_t offset = (r * a.src_stride + first_col) * kSize;
+    const char* row = static_cast<const char*>(a.src) + offset;
+    std::uint8_t* codes = a.codes + r * a.codes_stride + first_col;
     if (a.prefetch != nullptr) {
-      prefetch_bytes(static_cast<const char*>(a.prefetch) + r * a.src_stride * kSize,
-                     a.cols * kSize);
+      prefetch_bytes(static_cast<const char*>(a.prefetch) + offset, cols * kSize);
     }
-    for (std::size_t c = 0, b = 0; c < a.cols; c += a.block_cols, ++b) {
-      const std::size_t n = a.cols - c < a.block_cols ? a.cols - c : a.block_cols;
-      const void* src = row + c * kSize;
-      const float factor = a.factor[b];
-      if (a.op == ScaleOp::multiply) {
-        quantize_run<F, Scaling::multiply>(src, n, factor, codes + c, a.stream);
-      } else if (reciprocal_is_exact(factor)) {
-        quantize_run<F, Scaling::divide_by_reciprocal>(src, n, factor, codes + c, a.stream);
-      } else {
-        quantize_run<F, Scaling::divide>(src, n, factor, codes + c, a.stream);
-      }
+    for (std::size_t c = 0, b = 0; c < cols; c += a.block_cols, ++b) {
+      const std::size_t n = cols - c < a.block_cols ? cols - c : a.block_cols;
+      const WordTable* table = block[b].table.limit != 0 ? &block[b].table : nullptr;
+      quantize_run<F, S>(row + c * kSize, n, block[b].scale, table, codes + c, a.stream);
     }
   }
+}
+
+template <Format F, Scaling S>
+void quantize_rows(const BlockQuantizeArgs& a) {
+  const std::size_t blocks = (a.cols + a.block_cols - 1) / a.block_cols;
+  for (std::size_t b = 0; b < blocks; b += kGroupBlocks) {
+    const std::size_t first = b * a.block_cols;
+    const std::size_t group =
+        blocks - b <= kGroupBlocks ? a.cols - first : kGroupBlocks * a.block_cols;
+    quantize_group<F, S>(a, first, group, a.factor + b);
+  }
   if (a.stream) _mm_sfence();
+}
+
+template <Format F>
+void quantize_from(const BlockQuantizeArgs& a) {
+  if (a.op == ScaleOp::multiply) return quantize_rows<F, Scaling::multiply>(a);
+  const std::size_t blocks = (a.cols + a.block_cols - 1) / a.block_cols;
+  bool exact = true;
+  for (std::size_t b = 0; b < blocks; ++b) exact = exact && reciprocal_is_exact(a.factor[b]);
+  if (exact) return quantize_rows<F, Scaling::divide_by_reciprocal>(a);
+  return quantize_rows<F, Scaling::divide>(a);
 }
 
 // The largest magnitude of a block, as bits: unsigned integer order is magnitude order.
@@ -292,8 +406,8 @@ void cast_not_saturating(const CastArgs& a) {
 template <Format F>
 void cast_from(const CastArgs& a) {
   if (a.overflow == Overflow::special) return cast_not_saturating<F>(a);
-  quantize_run<F, Scaling::multiply>(a.src, a.count, 1.0f, static_cast<std::uint8_t*>(a.dst),
-                                     false);
+  quantize_run<F, Scaling::multiply>(a.src, a.count, block_scale<Scaling::multiply>(1.0f), nullptr,
+                                     static_cast<std::uint8_t*>(a.dst), false);
 }
 
 }  // namespace

@@ -77,8 +77,8 @@ struct BlockDequantizeArgs {
   std::size_t dst_stride;
   bool saturate;
   DequantizeCounts* counts;  // not null
-  const void* prefetch;      // same extent and stride as codes, or null
-  bool stream;
+  bool stream;  // codes are in no cache and results not read again soon: reads ahead, writes past
+                // the caches
 };
 
 // dst[i] = src[i] in another format, rounded once to nearest even; every pair of formats. e2m1fn is

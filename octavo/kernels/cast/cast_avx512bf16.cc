@@ -42,7 +42,7 @@ void codes_to_float(const CastArgs& a) {
   const float one = 1.0f;
   DequantizeCounts counts = {};
   block_dequantize({a.src_format, static_cast<const std::uint8_t*>(a.src), a.count, 1, a.count,
-                    a.count, &one, a.dst_format, a.dst, a.count, false, &counts, nullptr, false});
+                    a.count, &one, a.dst_format, a.dst, a.count, false, &counts, false});
 }
 
 }  // namespace

@@ -28,6 +28,11 @@ static inline bool is_aligned(const void* p, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
 }
 
+// Rows that a streaming dequantization reads ahead: 1, 2 and 4 gave 84, 86 and 93 % of the stream
+// roof with rows of 4 KiB; no reading ahead 65 %. Beyond the last row only prefetch instructions
+// go.
+constexpr std::size_t kRowsAhead = 4;
+
 // Into L2: a chunk is longer in use than L1 can hold it.
 static inline void prefetch_bytes(const void* p, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += 64) {
