@@ -120,22 +120,24 @@ void print_plan(const Checkpoint& checkpoint, const ConversionPlan& plan, bool j
   }
   std::size_t name_width = 6;
   std::size_t shape_width = 5;
+  std::size_t action_width = 6;
   for (const PlannedTensor& planned : plan.tensors) {
     const TensorInfo& info = checkpoint.tensors[planned.source].info;
     name_width = std::max(name_width, printable(info.name).size());
     shape_width = std::max(shape_width, to_string(info.shape).size());
+    action_width = std::max(action_width, action_word(planned.action).size());
   }
-  print_out("{:<{}}  {:<8}  {:<{}}  {:<10}  why\n", "tensor", name_width, "dtype", "shape",
-            shape_width, "action");
+  print_out("{:<{}}  {:<7}  {:<{}}  {:<{}}  why\n", "tensor", name_width, "dtype", "shape",
+            shape_width, "action", action_width);
   std::map<Action, std::size_t> counts;
   std::size_t skipped = 0;
   for (const PlannedTensor& planned : plan.tensors) {
     const TensorInfo& info = checkpoint.tensors[planned.source].info;
     ++counts[planned.action];
     skipped += planned.skipped ? 1 : 0;
-    print_out("{:<{}}  {:<8}  {:<{}}  {:<10}  {}\n", printable(info.name), name_width,
+    print_out("{:<{}}  {:<7}  {:<{}}  {:<{}}  {}\n", printable(info.name), name_width,
               dtype_name(info.dtype), to_string(info.shape), shape_width,
-              action_word(planned.action), printable(planned.reason));
+              action_word(planned.action), action_width, printable(planned.reason));
   }
   print_out("\n{} tensors:", plan.tensors.size());
   const char* separator = " ";

@@ -31,9 +31,12 @@ HelpFormat::HelpFormat() {
 
 std::string HelpFormat::make_help(const CLI::App* app, std::string name,
                                   CLI::AppFormatMode mode) const {
-  // Between groups the base class leaves two lines blank.
-  return CLI::detail::find_and_replace(Formatter::make_help(app, std::move(name), mode), "\n\n\n",
-                                       "\n\n");
+  std::string help = Formatter::make_help(app, std::move(name), mode);
+  // Between groups the base class leaves several lines blank.
+  while (help.find("\n\n\n") != help.npos) {
+    help = CLI::detail::find_and_replace(std::move(help), "\n\n\n", "\n\n");
+  }
+  return help;
 }
 
 std::string HelpFormat::make_option(const CLI::Option* option, bool is_positional) const {

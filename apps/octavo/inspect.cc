@@ -104,7 +104,7 @@ std::string scale_words(const Checkpoint& checkpoint, const Pairing& pairing, st
   const QuantizedWeight& weight = pairing.weights[pairing.weight_of[i]];
   if (!weight.scale) return "none";
   const TensorInfo& scale = checkpoint.tensors[*weight.scale].info;
-  return fmt::format("{} {}, blocks of {}", dtype_name(scale.dtype), to_string(scale.shape),
+  return fmt::format("{} {}, {}", dtype_name(scale.dtype), to_string(scale.shape),
                      to_string(weight.layout.block));
 }
 
@@ -164,23 +164,43 @@ std::vector<Row> rows_of(const Checkpoint& checkpoint, const Pairing& pairing, b
   return rows;
 }
 
+// "model.layers.{0..29}." of a row's name: its module that repeats; empty: none.
+std::string_view repeated_prefix(std::string_view name) {
+  const std::size_t end = name.find("}.");
+  return name.substr(0, end == name.npos ? 0 : end + 2);
+}
+
+// Neighbours of one repeated module stand below its name, which keeps lines short.
 void print_rows(const std::vector<Row>& rows) {
+  struct Line {
+    std::string_view above;
+    std::string name;
+    const Row* row;
+  };
+  std::vector<Line> lines;
+  std::string_view prefix;
   std::size_t name = 6;
   std::size_t format = 5;
   std::size_t shape = 5;
-  std::size_t scale = 5;
+  std::size_t scale = 12;
   for (const Row& row : rows) {
-    name = std::max(name, row.name.size());
+    const std::string_view own = repeated_prefix(row.name);
+    const std::string_view above = own == prefix ? "" : own;
+    prefix = own;
+    lines.push_back({above, own.empty() ? row.name : "  " + row.name.substr(own.size()), &row});
+    name = std::max(name, lines.back().name.size());
     format = std::max(format, row.format.size());
     shape = std::max(shape, row.shape.size());
     scale = std::max(scale, row.scale.size());
   }
-  print_out("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>9}  {:<{}}  role\n", "tensor", name, "count",
-            "dtype", format, "shape", shape, "size", "scale", scale);
-  for (const Row& row : rows) {
-    print_out("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>9}  {:<{}}  {}\n", row.name, name, row.count,
-              row.format, format, row.shape, shape, human_bytes(static_cast<double>(row.bytes)),
-              row.scale, scale, row.role);
+  print_out("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>8}  {:<{}}  role\n", "tensor", name, "count",
+            "dtype", format, "shape", shape, "size", "scale, block", scale);
+  for (const Line& line : lines) {
+    if (!line.above.empty()) print_out("{}\n", line.above);
+    print_out("{:<{}}  {:>5}  {:<{}}  {:<{}}  {:>8}  {:<{}}  {}\n", line.name, name,
+              line.row->count, line.row->format, format, line.row->shape, shape,
+              human_bytes(static_cast<double>(line.row->bytes)), line.row->scale, scale,
+              line.row->role);
   }
 }
 
@@ -219,8 +239,9 @@ void print_summary(const Checkpoint& checkpoint, const Pairing& pairing) {
   if (!config.present) {
     print_out("config: no quantization_config\n");
   } else {
-    print_out("config: quant_method {}, weight_block_size {}{}", printable(config.quant_method),
-              config.weight_block_size ? to_string(*config.weight_block_size) : "none",
+    print_out("config: quant_method {}, {}{}", printable(config.quant_method),
+              config.weight_block_size ? "blocks of " + to_string(*config.weight_block_size)
+                                       : "no weight_block_size",
               config.scale_fmt.empty() ? "" : ", scale_fmt " + printable(config.scale_fmt));
     if (!config.skip_key.empty())
       print_out(", {} entries in {}", config.skip.size(), config.skip_key);

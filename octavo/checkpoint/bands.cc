@@ -83,18 +83,21 @@ Result<void> read_source_scales(const BandSettings& settings, const OutputTensor
   scales.assign(grid.rows * grid.cols, 1.0f);
   if (!output.codes->scale) return {};
   const CheckpointTensor& tensor = settings.checkpoint.tensors[*output.codes->scale];
-  for (std::uint64_t r = 0; r < grid.rows; ++r) {
-    const std::uint64_t first =
-        (grid.slice * layout.grid_rows + grid.row + r) * layout.grid_cols + grid.col;
-    const std::span row = std::span(scales).subspan(r * grid.cols, grid.cols);
-    OCTAVO_CHECK(read_scales(settings.checkpoint, tensor, first, row));
+  // Row by row, or at once where the window is as wide as the grid.
+  const bool whole_rows = grid.cols == layout.grid_cols;
+  const std::uint64_t run = whole_rows ? scales.size() : grid.cols;
+  for (std::uint64_t at = 0; at < scales.size(); at += run) {
+    const std::uint64_t row = grid.slice * layout.grid_rows + grid.row + at / grid.cols;
+    const std::uint64_t first = row * layout.grid_cols + grid.col;
+    const std::span part = std::span(scales).subspan(at, run);
+    OCTAVO_CHECK(read_scales(settings.checkpoint, tensor, first, part));
     if (settings.allow_non_finite) continue;
-    const auto bad = std::ranges::find_if(row, [](float s) { return !std::isfinite(s); });
-    if (bad == row.end()) continue;
+    const auto bad = std::ranges::find_if(part, [](float s) { return !std::isfinite(s); });
+    if (bad == part.end()) continue;
     return fail(
         ErrorCode::bad_model,
         fmt::format("{}: scale {} of {} is {}; --allow-non-finite multiplies by it all the same",
-                    tensor.info.name, first + static_cast<std::uint64_t>(bad - row.begin()),
+                    tensor.info.name, first + static_cast<std::uint64_t>(bad - part.begin()),
                     output.source->info.name, *bad));
   }
   return {};
@@ -134,25 +137,28 @@ Result<ConstMatrix> read_wide(const BandSettings& settings, const OutputTensor& 
 
 // Elements that were not finite, for --allow-non-finite: they are zero while scales and codes are
 // computed, and their codes become NaN afterwards.
-struct Patch {
-  std::size_t index;
-  std::uint8_t code;
+struct NonFiniteMask {
+  std::vector<bool> at;  // empty: all are finite
+  std::vector<bool> negative;
+  std::uint64_t count = 0;
 };
 
-std::vector<Patch> take_non_finite(const ConstMatrix& matrix) {
-  std::vector<Patch> patches;
+NonFiniteMask take_non_finite(const ConstMatrix& matrix) {
+  const std::size_t elements = matrix.rows * matrix.cols;
+  NonFiniteMask mask{std::vector<bool>(elements), std::vector<bool>(elements), 0};
   const std::size_t bytes = static_cast<std::size_t>(bits_per_element(matrix.format)) / 8;
   const FormatTraits& format = traits(matrix.format);
   auto* data = static_cast<std::byte*>(const_cast<void*>(matrix.data));  // our own scratch
-  for (std::size_t i = 0; i < matrix.rows * matrix.cols; ++i) {
+  for (std::size_t i = 0; i < elements; ++i) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, data + i * bytes, bytes);
     if (is_finite_magnitude(matrix.format, bits & format.magnitude_bits())) continue;
-    patches.push_back(
-        {i, static_cast<std::uint8_t>((bits & format.sign_bit()) != 0 ? 0xFF : 0x7F)});
+    mask.at[i] = true;
+    mask.negative[i] = (bits & format.sign_bit()) != 0;
+    ++mask.count;
     std::memset(data + i * bytes, 0, bytes);
   }
-  return patches;
+  return mask;
 }
 
 Error non_finite_error(const OutputTensor& output, const Window& w, const NonFinite& bad) {
@@ -205,18 +211,18 @@ void add_error(const BandSettings& settings, const ConstMatrix& source, const Co
 
 // Codes of a window whose scales are in scratch.scales, to the file.
 Result<void> finish_window(const BandSettings& settings, const OutputTensor& output,
-                           const Window& w, const ConstMatrix& source,
-                           const std::vector<Patch>& patches, const File& to, Scratch& scratch,
-                           BandResult& result) {
-  for (const Patch& patch : patches)
-    scratch.output[patch.index] = static_cast<std::byte>(patch.code);
-  result.non_finite += patches.size();
-  if (settings.measure_error && patches.empty()) {
-    add_error(settings, source,
-              {Format::e4m3fn, reinterpret_cast<const std::uint8_t*>(scratch.output.data()), w.cols,
-               w.row, w.col, w.rows, w.cols},
+                           const Window& w, const ConstMatrix& source, const NonFiniteMask& mask,
+                           const File& to, Scratch& scratch, BandResult& result) {
+  if (settings.measure_error) {
+    const auto* codes = reinterpret_cast<const std::uint8_t*>(scratch.output.data());
+    add_error(settings, source, {Format::e4m3fn, codes, w.cols, w.row, w.col, w.rows, w.cols},
               scratch.scales, scratch, result.error);
   }
+  for (std::size_t i = 0; i < mask.at.size() && mask.count > 0; ++i) {
+    if (mask.at[i])
+      scratch.output[i] = std::byte{mask.negative[i] ? std::uint8_t{0xFF} : std::uint8_t{0x7F}};
+  }
+  result.non_finite += mask.count;
   return write_window(to, output.main, as_matrices(output.shape), w, scratch.output);
 }
 
@@ -233,14 +239,14 @@ Result<BandResult> quantize_band(const BandSettings& settings, const OutputTenso
   const auto quantize = [&] {
     return quantize_blocks(settings.kernels, source, settings.recipe, codes, scratch.scales, false);
   };
-  std::vector<Patch> patches;
+  NonFiniteMask mask;
   if (const std::optional<NonFinite> bad = quantize()) {
     if (!settings.allow_non_finite) return std::unexpected(non_finite_error(output, w, *bad));
-    patches = take_non_finite(source);
+    mask = take_non_finite(source);
     quantize();
   }
   OCTAVO_CHECK(write_scales(output, block, w, scratch.scales, to));
-  OCTAVO_CHECK(finish_window(settings, output, w, source, patches, to, scratch, result));
+  OCTAVO_CHECK(finish_window(settings, output, w, source, mask, to, scratch, result));
   return result;
 }
 
@@ -283,14 +289,14 @@ Result<BandResult> quantize_large_block(const BandSettings& settings, const Outp
   OCTAVO_CHECK(write_scales(output, block, w, scratch.scales, to));
   for (const Window& piece : cut_window(w)) {
     OCTAVO_TRY(const ConstMatrix source, read_wide(settings, output, piece, scratch));
-    const std::vector<Patch> patches =
-        settings.allow_non_finite ? take_non_finite(source) : std::vector<Patch>{};
+    const NonFiniteMask mask =
+        settings.allow_non_finite ? take_non_finite(source) : NonFiniteMask{};
     scratch.output.resize(piece.rows * piece.cols);
     block_row_quantize(settings.kernels, source, piece.cols, std::span(&scale.factor, 1),
                        scale_op(settings.recipe.rule, settings.recipe.scale_fmt),
                        {reinterpret_cast<std::uint8_t*>(scratch.output.data()), piece.cols},
                        nullptr, false);
-    OCTAVO_CHECK(finish_window(settings, output, piece, source, patches, to, scratch, result));
+    OCTAVO_CHECK(finish_window(settings, output, piece, source, mask, to, scratch, result));
   }
   return result;
 }
@@ -319,18 +325,18 @@ Result<BandResult> copy_band(const BandSettings& settings, const OutputTensor& o
 
 }  // namespace
 
-std::vector<Band> cut_bands(const OutputTensor& output, std::size_t index, const BlockSize& block) {
-  std::vector<Band> bands;
+Result<void> cut_bands(const OutputTensor& output, std::size_t index, const BlockSize& block,
+                       const std::function<Result<void>(const Band&)>& take) {
   const std::uint64_t source_bytes = output.source->info.bytes;
   if (output.planned->action == Action::keep) {
     for (std::uint64_t at = 0; at < source_bytes; at += kCopyBytes) {
       const std::uint64_t bytes = std::min(kCopyBytes, source_bytes - at);
-      bands.push_back({index, 0, at, bytes, 0, 0, bytes});
+      OCTAVO_CHECK(take({index, 0, at, bytes, 0, 0, bytes}));
     }
-    return bands;
+    return {};
   }
   const Matrices m = as_matrices(output.shape);
-  if (source_bytes == 0) return bands;
+  if (source_bytes == 0) return {};
   // Units that a band is a multiple of: the new blocks, or for `dequantize` block rows of the old
   // ones where they fit.
   const bool quantize = output.planned->action == Action::quantize;
@@ -355,11 +361,11 @@ std::vector<Band> cut_bands(const OutputTensor& output, std::size_t index, const
             output.codes != nullptr && output.codes->format == Format::e2m1fn
                 ? 4
                 : static_cast<std::uint64_t>(dtype_bits(output.source->info.dtype));
-        bands.push_back({index, slice, r, height, c, width, height * width * bits / 8});
+        OCTAVO_CHECK(take({index, slice, r, height, c, width, height * width * bits / 8}));
       }
     }
   }
-  return bands;
+  return {};
 }
 
 Result<BandResult> convert_band(const BandSettings& settings, const OutputTensor& output,

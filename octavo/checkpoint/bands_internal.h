@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct OutputTensor {
 };
 
 // A band is at most this many elements; 17 bytes each (source, codes, f32 of a quantized source,
-// two f32 for the error) and at worst 8 more of scales stay under 64 MB.
+// two f32 for the error), two bits of what is not finite and at worst 8 bytes of scales stay under
+// 64 MB.
 inline constexpr std::uint64_t kMaxBandElements = std::uint64_t{1} << 21;
 
 struct Band {
@@ -35,9 +37,10 @@ struct Band {
   std::uint64_t bytes;  // of the source, for progress; `keep`: the byte range [row, row + rows)
 };
 
-// `quantize`: whole blocks of the recipe, or a single block that is larger than a band.
-// `dequantize`: any window.
-std::vector<Band> cut_bands(const OutputTensor& output, std::size_t index, const BlockSize& block);
+// Calls `take` for each band of a tensor, until one fails. `quantize`: whole blocks of the recipe,
+// or a single block that is larger than a band. `dequantize`: any window.
+Result<void> cut_bands(const OutputTensor& output, std::size_t index, const BlockSize& block,
+                       const std::function<Result<void>(const Band&)>& take);
 
 struct BandResult {
   kernels::DequantizeCounts counts{};
@@ -52,7 +55,9 @@ struct BandSettings {
   BlockRecipe recipe;             // quantize
   bool allow_non_finite = false;  // quantize: elements; dequantize: scales
   bool measure_error = false;     // quantize
-  bool clamp = false;             // dequantize
+  DType dequantized = DType::bf16;
+  bool can_clamp = false;  // the command has --clamp
+  bool clamp = false;
 };
 
 // Buffers of one worker, reused from band to band.

@@ -23,13 +23,13 @@ using WeightMap = std::map<std::string, std::string, std::less<>>;
 
 Result<WeightMap> read_index(const fs::path& path) {
   const std::string name = path.string();
-  OCTAVO_TRY(const File file, File::open(path));
-  if (file.size() > kMaxIndexBytes) {
+  OCTAVO_TRY(const File index, File::open(path));
+  if (index.size() > kMaxIndexBytes) {
     return fail(ErrorCode::bad_file, fmt::format("{}: {} bytes; an index of at most {} is read",
-                                                 name, file.size(), kMaxIndexBytes));
+                                                 name, index.size(), kMaxIndexBytes));
   }
-  simdjson::padded_string text(file.size());
-  OCTAVO_CHECK(file.read_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
+  simdjson::padded_string text(index.size());
+  OCTAVO_CHECK(index.read_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
   const std::size_t bom = std::string_view(text).starts_with("\xEF\xBB\xBF") ? 3 : 0;
   simdjson::dom::parser parser;
   simdjson::dom::element document;
@@ -82,9 +82,10 @@ std::uint64_t declared_files(std::string_view name) {
   return error == std::errc() && end == digits.end() ? count : 1;
 }
 
-// Files that hold weights in some format, in whatever folder: they are never carried over as they
-// are.
+// Weights of this model in some other form. In a folder of its own another model may live (a
+// sentence-transformers module, say): that is carried over.
 bool is_weight_file(std::string_view name) {
+  if (name.find('/') != name.npos) return false;
   constexpr std::array<std::string_view, 9> kEndings = {
       kSuffix, kIndexSuffix, ".bin", ".bin.index.json", ".pt", ".pth", ".gguf", ".msgpack", ".h5"};
   return std::ranges::any_of(kEndings,

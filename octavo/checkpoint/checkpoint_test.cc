@@ -63,10 +63,10 @@ TEST_F(CheckpointTest, ShardsByIndex) {
   ASSERT_EQ(got->shards.size(), 2u);
   EXPECT_EQ(got->tensor_bytes, 9u);
   EXPECT_EQ(got->quantization.weight_block_size->cols, 64u);
-  EXPECT_THAT(got->side_files, ElementsAre("config.json", "sub/notes.txt", "tokenizer.json"));
-  EXPECT_THAT(got->other_weights,
-              ElementsAre("original/consolidated.00.pth", "original/consolidated.safetensors",
-                          "pytorch_model.bin"));
+  EXPECT_THAT(got->side_files,
+              ElementsAre("config.json", "original/consolidated.00.pth",
+                          "original/consolidated.safetensors", "sub/notes.txt", "tokenizer.json"));
+  EXPECT_THAT(got->other_weights, ElementsAre("pytorch_model.bin"));
 
   ASSERT_NE(got->find("c"), nullptr);
   EXPECT_EQ(got->shards[got->find("c")->shard].file_name, kSecond);

@@ -2,7 +2,6 @@
 // headers alone), and doing it in bounded memory.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <future>
 #include <limits>
-#include <set>
 
 #include "octavo/base/machine.h"
 #include "octavo/base/parallel.h"
 #include "octavo/checkpoint/bands_internal.h"
 #include "octavo/checkpoint/conversion.h"
+#include "octavo/checkpoint/output_directory_internal.h"
 
 namespace octavo {
 namespace {
@@ -19,118 +18,14 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
+// Bands that are planned at a time: their number grows with the model, memory does not.
+constexpr std::size_t kBatchBands = 4096;
+
 struct OutputShard {
   std::string file_name;
   std::map<std::string, std::string> metadata;
   std::vector<OutputTensor> outputs;
 };
-
-// What this run has put under final names, to be taken away again if it fails; and the flush that
-// goes on in the background.
-class Published {
- public:
-  explicit Published(fs::path directory) : directory_(std::move(directory)) {
-    std::error_code ignored;
-    created_ = fs::create_directories(directory_, ignored);
-  }
-  ~Published() {
-    if (pending_.valid()) pending_.wait();
-    std::error_code ignored;
-    for (const fs::path& path : files_) {
-      fs::remove(partial_path(path), ignored);
-      if (!keep_) fs::remove(path, ignored);
-    }
-    if (!keep_ && created_) remove_empty(directory_);
-  }
-  Published(const Published&) = delete;
-  Published& operator=(const Published&) = delete;
-
-  // Before `path` is written.
-  void announce(const fs::path& path) { files_.push_back(path); }
-  void keep() { keep_ = true; }
-
-  // The device writes a finished file while the next one is computed; one at a time waits for it.
-  Result<void> flush_in_background(File file, fs::path path) {
-    OCTAVO_CHECK(finish());
-    pending_ = std::async(std::launch::async,
-                          [file = std::move(file), path = std::move(path)]() -> Result<void> {
-                            OCTAVO_CHECK(file.sync());
-                            return publish(path);
-                          });
-    return {};
-  }
-
-  Result<void> finish() {
-    if (!pending_.valid()) return {};
-    return pending_.get();
-  }
-
- private:
-  static void remove_empty(const fs::path& directory) {
-    std::error_code error;
-    std::vector<fs::path> inner;
-    for (const auto& entry : fs::directory_iterator(directory, error)) {
-      if (entry.is_directory(error)) inner.push_back(entry.path());
-    }
-    for (const fs::path& path : inner) remove_empty(path);
-    fs::remove(directory, error);  // refuses where something is left in it
-  }
-
-  fs::path directory_;
-  std::vector<fs::path> files_;
-  std::future<Result<void>> pending_;
-  bool created_ = false;
-  bool keep_ = false;
-};
-
-// Same directory, or one inside the source, whatever the spelling: links and dots are resolved.
-Result<void> check_destination(const Checkpoint& checkpoint, const fs::path& destination,
-                               bool overwrite) {
-  std::error_code error;
-  const fs::path source =
-      fs::weakly_canonical(checkpoint.directory.empty() ? "." : checkpoint.directory, error);
-  const fs::path target = fs::weakly_canonical(destination, error);
-  if (error)
-    return fail(ErrorCode::io, fmt::format("{}: {}", destination.string(), error.message()));
-  const auto [in_source, in_target] = std::ranges::mismatch(source, target);
-  if (in_source == source.end() || fs::equivalent(source, target, error)) {
-    return fail(
-        ErrorCode::bad_value,
-        fmt::format("{}: the output would lie in the input directory {}; choose another one",
-                    destination.string(), source.string()));
-  }
-  if (fs::exists(target, error) && !fs::is_directory(target, error)) {
-    return fail(ErrorCode::bad_value,
-                fmt::format("{}: is there and is not a directory", destination.string()));
-  }
-  if (fs::is_directory(target, error) && !fs::is_empty(target, error) && !overwrite) {
-    return fail(ErrorCode::bad_value,
-                fmt::format("{}: is not empty; --overwrite replaces the model in it",
-                            destination.string()));
-  }
-  return {};
-}
-
-// With --overwrite: what makes the directory look like a model goes first, so that nothing of the
-// old one is left beside the new.
-Result<void> clear_old_model(const fs::path& destination) {
-  std::error_code error;
-  std::vector<fs::path> old;
-  for (const auto& entry : fs::directory_iterator(destination, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name == "config.json" || name == "hf_quant_config.json" || name.ends_with(".safetensors") ||
-        name.ends_with(kIndexSuffix) || name.ends_with(".partial")) {
-      old.push_back(entry.path());
-    }
-  }
-  for (const fs::path& path : old) {
-    if (!fs::remove(path, error) && error) {
-      return fail(ErrorCode::io,
-                  fmt::format("cannot remove {}: {}", path.string(), error.message()));
-    }
-  }
-  return {};
-}
 
 OutputTensor output_of(const Checkpoint& checkpoint, const ConversionPlan& plan,
                        const PlannedTensor& planned, DType dequantized, const BlockRecipe& recipe,
@@ -196,13 +91,20 @@ std::vector<OutputShard> arrange(const Checkpoint& checkpoint, std::vector<Outpu
 }
 
 // Fixes the offsets of a shard's tensors; returns its layout.
-SafetensorsLayout lay_out(OutputShard& shard) {
+Result<SafetensorsLayout> lay_out(OutputShard& shard) {
   std::vector<TensorInfo> tensors;
   for (const OutputTensor& output : shard.outputs) {
     tensors.push_back(output.main);
     if (output.scale) tensors.push_back(*output.scale);
   }
   SafetensorsLayout layout = layout_safetensors(std::move(tensors), shard.metadata);
+  if (layout.head.size() - 8 > kMaxHeaderBytes) {
+    return fail(
+        ErrorCode::unsupported,
+        fmt::format("{}: its header would have {} bytes, readers accept {}; --max-shard-size "
+                    "makes smaller shards",
+                    shard.file_name, layout.head.size() - 8, kMaxHeaderBytes));
+  }
   std::map<std::string_view, const TensorInfo*> placed;
   for (const TensorInfo& tensor : layout.tensors) placed.emplace(tensor.name, &tensor);
   for (OutputTensor& output : shard.outputs) {
@@ -244,26 +146,26 @@ class Conversion {
   Result<ConversionReport> execute(std::vector<OutputTensor> outputs) {
     const auto start = std::chrono::steady_clock::now();
     OCTAVO_CHECK(check_destination(checkpoint_, destination_, run_.overwrite));
-    Published published(destination_);
-    OCTAVO_CHECK(clear_old_model(destination_));
+    OCTAVO_TRY(OutputDirectory directory, OutputDirectory::open(destination_));
     describe(outputs);
     std::vector<OutputShard> shards =
         arrange(checkpoint_, std::move(outputs), run_.max_shard_bytes);
-    if (!plan_.config_text.empty()) published.announce(destination_ / "config.json");
-    for (OutputShard& shard : shards) OCTAVO_CHECK(write_shard(shard, published));
-    OCTAVO_CHECK(published.finish());
+    for (OutputShard& shard : shards) OCTAVO_CHECK(write_shard(shard, directory));
+    OCTAVO_CHECK(directory.finish_flushing());
     OCTAVO_CHECK(check_counts());
-    OCTAVO_CHECK(write_side_files(published));
-    if (!plan_.config_text.empty())
-      OCTAVO_CHECK(write_text(destination_ / "config.json", plan_.config_text));
-    if (shards.size() > 1 || (!checkpoint_.index_name.empty() && run_.max_shard_bytes == 0)) {
-      const std::string name = checkpoint_.index_name.empty() || run_.max_shard_bytes != 0
-                                   ? std::string(kIndexName)
-                                   : checkpoint_.index_name;
-      published.announce(destination_ / name);
-      OCTAVO_CHECK(write_text(destination_ / name, index_text(shards, report_.bytes_out)));
+
+    OCTAVO_CHECK(directory.commit_shards());
+    OCTAVO_CHECK(copy_side_files(directory));
+    if (!plan_.config_text.empty()) {
+      OCTAVO_CHECK(directory.write_text("config.json", plan_.config_text));
     }
-    published.keep();
+    const bool as_source = run_.max_shard_bytes == 0 && !checkpoint_.index_name.empty();
+    if (shards.size() > 1 || as_source) {
+      OCTAVO_CHECK(
+          directory.write_text(as_source ? checkpoint_.index_name : std::string(kIndexName),
+                               index_text(shards, report_.bytes_out)));
+    }
+    directory.keep();
     report_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     report_.peak_bytes = peak_anonymous_bytes();
@@ -275,7 +177,10 @@ class Conversion {
     report_.threads = run_.threads;
     report_.bytes_in = checkpoint_.tensor_bytes;
     report_.warnings = plan_.warnings;
-    for (const OutputTensor& output : outputs) report_.bytes_out += output_bytes(output);
+    for (const OutputTensor& output : outputs) {
+      report_.bytes_out += output_bytes(output);
+      source_bytes_ += output.source->info.bytes;
+    }
     for (const PlannedTensor& planned : plan_.tensors) {
       switch (planned.action) {
         case Action::quantize:
@@ -302,39 +207,44 @@ class Conversion {
     if (settings_.measure_error) report_.error.emplace();
   }
 
-  Result<void> write_shard(OutputShard& shard, Published& published) {
-    const SafetensorsLayout layout = lay_out(shard);
-    const fs::path path = destination_ / shard.file_name;
-    std::error_code ignored;
-    fs::create_directories(path.parent_path(), ignored);
-    published.announce(path);
-    OCTAVO_TRY(File file, File::create(partial_path(path)));
+  Result<void> write_shard(OutputShard& shard, OutputDirectory& directory) {
+    OCTAVO_TRY(const SafetensorsLayout layout, lay_out(shard));
+    OCTAVO_TRY(File file, directory.create(shard.file_name));
     OCTAVO_CHECK(file.write_at(0, std::as_bytes(std::span(layout.head))));
-
-    std::vector<Band> bands;
+    std::vector<Band> batch;
     for (std::size_t i = 0; i < shard.outputs.size(); ++i) {
-      const std::vector<Band> cut = cut_bands(shard.outputs[i], i, settings_.recipe.block);
-      bands.insert(bands.end(), cut.begin(), cut.end());
+      OCTAVO_CHECK(cut_bands(shard.outputs[i], i, settings_.recipe.block,
+                             [&](const Band& band) -> Result<void> {
+                               batch.push_back(band);
+                               if (batch.size() < kBatchBands) return {};
+                               return convert_batch(shard, batch, file);
+                             }));
     }
-    std::vector<BandResult> results(bands.size());
+    OCTAVO_CHECK(convert_batch(shard, batch, file));
+    return directory.flush_in_background(std::move(file));
+  }
+
+  // Empties `batch`.
+  Result<void> convert_batch(const OutputShard& shard, std::vector<Band>& batch, const File& file) {
+    std::vector<BandResult> results(batch.size());
     OCTAVO_CHECK(
-        parallel_for(bands.size(), run_.threads, [&](int worker, std::size_t i) -> Result<void> {
-          const OutputTensor& output = shard.outputs[bands[i].output];
-          OCTAVO_TRY(results[i], convert_band(settings_, output, bands[i], file,
+        parallel_for(batch.size(), run_.threads, [&](int worker, std::size_t i) -> Result<void> {
+          const OutputTensor& output = shard.outputs[batch[i].output];
+          OCTAVO_TRY(results[i], convert_band(settings_, output, batch[i], file,
                                               scratch_[static_cast<std::size_t>(worker)]));
-          const std::uint64_t done = done_.fetch_add(bands[i].bytes) + bands[i].bytes;
-          if (run_.on_progress) run_.on_progress(done, checkpoint_.tensor_bytes);
+          const std::uint64_t done = done_.fetch_add(batch[i].bytes) + batch[i].bytes;
+          if (run_.on_progress) run_.on_progress(done, source_bytes_);
           return {};
         }));
-    gather(shard, bands, results);
+    gather(shard, batch, results);
     peak_anonymous_bytes();
-    return published.flush_in_background(std::move(file), path);
+    batch.clear();
+    return {};
   }
 
   // In the order of bands, so that sums do not depend on threads.
   void gather(const OutputShard& shard, const std::vector<Band>& bands,
               const std::vector<BandResult>& results) {
-    std::size_t last = std::numeric_limits<std::size_t>::max();
     for (std::size_t i = 0; i < bands.size(); ++i) {
       const BandResult& result = results[i];
       report_.non_finite += result.non_finite;
@@ -346,9 +256,10 @@ class Conversion {
       }
       const kernels::DequantizeCounts& counts = result.counts;
       if (counts.overflow + counts.underflow + counts.nan == 0) continue;
-      if (last != bands[i].output)
-        report_.counts.push_back({shard.outputs[bands[i].output].main.name, {}});
-      last = bands[i].output;
+      const std::string& name = shard.outputs[bands[i].output].main.name;
+      if (report_.counts.empty() || report_.counts.back().name != name) {
+        report_.counts.push_back({name, {}});
+      }
       report_.counts.back().counts.overflow += counts.overflow;
       report_.counts.back().counts.underflow += counts.underflow;
       report_.counts.back().counts.nan += counts.nan;
@@ -364,23 +275,23 @@ class Conversion {
       if (worst == nullptr || entry.counts.overflow > worst->counts.overflow) worst = &entry;
     }
     if (worst == nullptr || settings_.clamp) return {};
-    return fail(ErrorCode::bad_model,
-                fmt::format("{}: {} elements are too large for the dtype ({} tensors overflow in "
-                            "all); nothing is kept. --clamp "
-                            "makes them its largest value, --dtype bf16 holds them",
-                            worst->name, worst->counts.overflow, tensors));
+    return fail(
+        ErrorCode::bad_model,
+        fmt::format("{}: {} elements are too large for {} ({} tensors overflow in all); "
+                    "nothing is kept{}",
+                    worst->name, worst->counts.overflow, dtype_name(settings_.dequantized), tensors,
+                    settings_.can_clamp ? ". --clamp makes them its largest value, --dtype "
+                                          "bf16 or f32 has more range"
+                                        : ""));
   }
 
-  Result<void> write_side_files(Published& published) {
+  Result<void> copy_side_files(OutputDirectory& directory) {
     for (const std::string& file : checkpoint_.side_files) {
       if (file == "config.json" ||
-          std::ranges::find(plan_.dropped_files, file) != plan_.dropped_files.end())
+          std::ranges::find(plan_.dropped_files, file) != plan_.dropped_files.end()) {
         continue;
-      const fs::path to = destination_ / file;
-      std::error_code ignored;
-      fs::create_directories(to.parent_path(), ignored);
-      published.announce(to);
-      OCTAVO_CHECK(copy_regular_file(checkpoint_.directory / file, to));
+      }
+      OCTAVO_CHECK(directory.copy(checkpoint_.directory / file, file));
     }
     return {};
   }
@@ -391,6 +302,7 @@ class Conversion {
   BandSettings settings_;
   fs::path destination_;
   std::vector<Scratch> scratch_ = std::vector<Scratch>(static_cast<std::size_t>(run_.threads));
+  std::uint64_t source_bytes_ = 0;  // of what is written
   std::atomic<std::uint64_t> done_ = 0;
   ConversionReport report_;
 };
@@ -439,6 +351,8 @@ Result<ConversionReport> dequantize_checkpoint(const Checkpoint& checkpoint,
                               .kernels = kernels::cast_kernels(),
                               .recipe = {},
                               .allow_non_finite = options.allow_non_finite,
+                              .dequantized = options.dtype,
+                              .can_clamp = true,
                               .clamp = options.clamp};
   return Conversion(checkpoint, plan, run, settings, destination).execute(std::move(outputs));
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "octavo/checkpoint/conversion.h"
+#include "octavo/checkpoint/plan_internal.h"
 
 namespace octavo {
 namespace {
@@ -100,11 +100,10 @@ Result<ConversionPlan> plan_dequantize(const Checkpoint& checkpoint,
       plan.warnings.emplace_back(
           "no weight_block_size in the config: 128x128 was taken, which fits every scale");
   }
-  plan.config_text = config_for(checkpoint, options.dtype);
-  if (std::ranges::find(checkpoint.side_files, "hf_quant_config.json") !=
-      checkpoint.side_files.end()) {
-    plan.dropped_files.emplace_back("hf_quant_config.json");
-  }
+  OCTAVO_CHECK(check_quant_method(checkpoint, plan.pairing));
+  plan.config_text =
+      plan.pairing.weights.empty() ? checkpoint.config_text : config_for(checkpoint, options.dtype);
+  if (!plan.pairing.weights.empty()) leave_out_stale_files(checkpoint, plan);
   return plan;
 }
 

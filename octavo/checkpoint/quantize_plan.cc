@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <set>
 
-#include "octavo/checkpoint/conversion.h"
 #include "octavo/checkpoint/name_list.h"
 #include "octavo/checkpoint/names.h"
+#include "octavo/checkpoint/plan_internal.h"
 
 namespace octavo {
 namespace {
@@ -36,8 +36,7 @@ PlannedTensor decide_wide(const CheckpointTensor& tensor, std::size_t source, co
   if (lists.convert.find(info.name)) return quantize;
   if (const auto match = lists.source_skip.find(info.name)) {
     return keep(source,
-                fmt::format("{} of the source's config: {}", source_config.skip_key, *match),
-                true);
+                fmt::format("{} of the source's config: {}", source_config.skip_key, *match), true);
   }
   if (options.default_skips) {
     if (const auto reason = default_skip_reason(info.name))
@@ -61,8 +60,7 @@ Result<PlannedTensor> decide(const Checkpoint& checkpoint, const Pairing& pairin
     const QuantizedWeight& weight = pairing.weights[pairing.weight_of[source]];
     if (const auto match = lists.not_convert.find(tensor.info.name)) {
       return PlannedTensor{source, Action::dequantize,
-                           fmt::format("to BF16: --modules-to-not-convert {}", *match),
-                           true};
+                           fmt::format("to BF16: --modules-to-not-convert {}", *match), true};
     }
     if (weight.format == Format::e2m1fn && options.recipe.block.cols % 2 != 0) {
       return fail(
@@ -218,6 +216,7 @@ Result<ConversionPlan> plan_quantize(const Checkpoint& checkpoint, const Quantiz
   ConversionPlan plan;
   OCTAVO_TRY(plan.pairing, pair_scales(checkpoint, options.pairing));
   OCTAVO_CHECK(check_source(checkpoint, plan.pairing, options));
+  OCTAVO_CHECK(check_quant_method(checkpoint, plan.pairing));
   if (checkpoint.quantization.present && plan.pairing.weights.empty()) {
     plan.warnings.push_back(fmt::format(
         "the source's config says quant_method \"{}\", but no tensor of it is quantized: "
@@ -276,10 +275,7 @@ Result<ConversionPlan> plan_quantize(const Checkpoint& checkpoint, const Quantiz
     plan.warnings.emplace_back(
         "no config.json in the source: one with quantization_config alone is written");
   plan.config_text = config_for(checkpoint, options, plan, untie);
-  if (std::ranges::find(checkpoint.side_files, "hf_quant_config.json") !=
-      checkpoint.side_files.end()) {
-    plan.dropped_files.emplace_back("hf_quant_config.json");
-  }
+  leave_out_stale_files(checkpoint, plan);
   return plan;
 }
 
