@@ -21,9 +21,8 @@ ThreadLimit allowed_threads();
 // latency.
 Result<int> choose_threads(int asked);
 
-// Largest resident anonymous memory of this process so far, in bytes (VmHWM less file-backed pages
-// is not kept by the kernel, so: the larger of RssAnon now and at earlier calls). Cheap enough to
-// call once per band.
+// Largest resident anonymous memory of this process that any call has seen, in bytes. The kernel
+// keeps no such peak, so callers ask where memory is largest.
 std::uint64_t peak_anonymous_bytes();
 
 }  // namespace octavo

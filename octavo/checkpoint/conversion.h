@@ -1,5 +1,6 @@
 // From one checkpoint directory to another: what happens to each tensor and why (the plan, from
-// headers alone), and doing it in bounded memory.
+// headers; read are only scales under two names, and a head that is declared tied), and doing it in
+// bounded memory.
 #pragma once
 
 #include <cstdint>

@@ -80,6 +80,36 @@ Result<PlannedTensor> decide(const Checkpoint& checkpoint, const Pairing& pairin
               tensor.info.shape.size() >= 2);
 }
 
+constexpr std::string_view kHead = "lm_head.weight";
+constexpr std::string_view kEmbedding = "embed_tokens.weight";
+
+// Where in the config output head and embeddings are declared to be one: at the top, or in
+// text_config.
+std::optional<std::vector<std::string>> tied_at(const Checkpoint& checkpoint) {
+  const auto declared = [](const Json& object) {
+    const auto tied = object.find("tie_word_embeddings");
+    return tied != object.end() && tied->is_boolean() && tied->get<bool>();
+  };
+  if (declared(checkpoint.config)) return std::vector<std::string>{};
+  const auto text = checkpoint.config.find("text_config");
+  if (text != checkpoint.config.end() && text->is_object() && declared(*text)) {
+    return std::vector<std::string>{"text_config"};
+  }
+  return std::nullopt;
+}
+
+// The tensor of this name, whatever modules are around it.
+const CheckpointTensor* find_by_end(const Checkpoint& checkpoint, std::string_view name) {
+  for (const CheckpointTensor& tensor : checkpoint.tensors) {
+    const std::string_view full = tensor.info.name;
+    if (full.ends_with(name) &&
+        (full.size() == name.size() || full[full.size() - name.size() - 1] == '.')) {
+      return &tensor;
+    }
+  }
+  return nullptr;
+}
+
 // Modules of the written skip list: what has a weight of rank >= 2 and gets no scale. A tied head
 // has no tensor of its own but is a module that loaders would convert, so it is named too.
 std::vector<std::string> not_converted_modules(const Checkpoint& checkpoint,
@@ -92,9 +122,8 @@ std::vector<std::string> not_converted_modules(const Checkpoint& checkpoint,
     if (planned.action == Action::quantize || planned.action == Action::drop || !matrix) continue;
     modules.emplace_back(module_name(info.name));
   }
-  const auto tied = checkpoint.config.find("tie_word_embeddings");
-  const bool is_tied = tied != checkpoint.config.end() && tied->is_boolean() && tied->get<bool>();
-  if (is_tied && checkpoint.find("lm_head.weight") == nullptr) modules.emplace_back("lm_head");
+  if (tied_at(checkpoint) && find_by_end(checkpoint, kHead) == nullptr)
+    modules.emplace_back("lm_head");
   std::ranges::sort(modules);
   modules.erase(std::ranges::unique(modules).begin(), modules.end());
   return modules;
@@ -124,10 +153,9 @@ std::optional<std::string> captured_module(const Checkpoint& checkpoint,
 // Where embeddings are declared tied but a head is stored too: equal bits stay as they are;
 // different ones are two weights.
 Result<bool> head_differs(const Checkpoint& checkpoint) {
-  const auto tied = checkpoint.config.find("tie_word_embeddings");
-  if (tied == checkpoint.config.end() || !tied->is_boolean() || !tied->get<bool>()) return false;
-  const CheckpointTensor* head = checkpoint.find("lm_head.weight");
-  const CheckpointTensor* embedding = checkpoint.find("model.embed_tokens.weight");
+  if (!tied_at(checkpoint)) return false;
+  const CheckpointTensor* head = find_by_end(checkpoint, kHead);
+  const CheckpointTensor* embedding = find_by_end(checkpoint, kEmbedding);
   if (head == nullptr || embedding == nullptr) return false;
   if (head->info.dtype != embedding->info.dtype || head->info.shape != embedding->info.shape)
     return true;
@@ -155,7 +183,7 @@ std::string config_for(const Checkpoint& checkpoint, const QuantizeOptions& opti
   text = remove_json_member(text, {"text_config"}, "quantization_config");
   text = set_json_member(text, {}, "quantization_config",
                          write_quant_config(options.recipe, plan.not_converted));
-  if (untie) text = set_json_member(text, {}, "tie_word_embeddings", "false");
+  if (untie) text = set_json_member(text, *tied_at(checkpoint), "tie_word_embeddings", "false");
   return text;
 }
 
