@@ -1,5 +1,7 @@
 #include <sys/resource.h>
 
+#include <csignal>
+
 #include <exception>
 #include <memory>
 
@@ -64,5 +66,6 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace octavo::app;
   raise_file_limit();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over its size limit is an error with a message
   return finish_output(run(argc, argv));
 }

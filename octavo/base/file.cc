@@ -122,43 +122,40 @@ std::filesystem::path partial_path(const std::filesystem::path& path) {
 
 Result<void> publish(const std::filesystem::path& path) {
   if (::rename(partial_path(path).c_str(), path.c_str()) != 0) return fail_errno("rename to", path);
-  const int directory = ::open(path.has_parent_path() ? path.parent_path().c_str() : ".",
-                               O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return fail_errno("open the directory of", path);
-  const int status = ::fsync(directory);
-  ::close(directory);
-  if (status != 0) return fail_errno("flush the directory of", path);
   return {};
 }
 
-Result<void> write_text(const std::filesystem::path& path, std::string_view text) {
-  {
-    OCTAVO_TRY(const File file, File::create(partial_path(path)));
-    OCTAVO_CHECK(file.write_at(0, std::as_bytes(std::span(text))));
-    OCTAVO_CHECK(file.sync());
-  }
-  return publish(path);
+Result<void> sync_directory(const std::filesystem::path& directory) {
+  const int descriptor =
+      ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return fail_errno("open", directory);
+  const int status = ::fsync(descriptor);
+  ::close(descriptor);
+  if (status != 0) return fail_errno("flush", directory);
+  return {};
 }
 
-Result<void> copy_regular_file(const std::filesystem::path& from, const std::filesystem::path& to) {
+Result<void> write_partial(const std::filesystem::path& path, std::string_view text) {
+  OCTAVO_TRY(const File file, File::create(partial_path(path)));
+  OCTAVO_CHECK(file.write_at(0, std::as_bytes(std::span(text))));
+  return file.sync();
+}
+
+Result<void> copy_to_partial(const std::filesystem::path& from, const std::filesystem::path& to) {
   OCTAVO_TRY(const File source, File::open(from));
-  {
-    OCTAVO_TRY(const File target, File::create(partial_path(to)));
-    std::vector<std::byte> buffer(std::min<std::uint64_t>(kCopyBytes, source.size()));
-    for (std::uint64_t at = 0; at < source.size(); at += buffer.size()) {
-      const std::span part(buffer.data(),
-                           std::min<std::uint64_t>(buffer.size(), source.size() - at));
-      OCTAVO_CHECK(source.read_at(at, part));
-      OCTAVO_CHECK(target.write_at(at, part));
-    }
-    OCTAVO_CHECK(target.sync());
+  OCTAVO_TRY(const File target, File::create(partial_path(to)));
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(kCopyBytes, source.size()));
+  for (std::uint64_t at = 0; at < source.size(); at += buffer.size()) {
+    const std::span part(buffer.data(), std::min<std::uint64_t>(buffer.size(), source.size() - at));
+    OCTAVO_CHECK(source.read_at(at, part));
+    OCTAVO_CHECK(target.write_at(at, part));
   }
   std::error_code ignored;  // scripts keep their executable bit where the file system has one
   std::filesystem::permissions(
       partial_path(to),
       std::filesystem::status(from, ignored).permissions() | std::filesystem::perms::owner_write,
       ignored);
-  return publish(to);
+  return target.sync();
 }
 
 }  // namespace octavo

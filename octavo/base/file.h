@@ -48,11 +48,12 @@ Result<std::string> read_text(const std::filesystem::path& path,
 // thing.
 std::filesystem::path partial_path(const std::filesystem::path& path);
 
-// Renames partial_path(path) to `path` and makes the rename durable.
+// Renames partial_path(path) to `path`; durable after sync_directory.
 Result<void> publish(const std::filesystem::path& path);
+Result<void> sync_directory(const std::filesystem::path& directory);
 
-// Written to the partial sibling, synced, published.
-Result<void> write_text(const std::filesystem::path& path, std::string_view text);
-Result<void> copy_regular_file(const std::filesystem::path& from, const std::filesystem::path& to);
+// Written to the partial sibling and synced, not published.
+Result<void> write_partial(const std::filesystem::path& path, std::string_view text);
+Result<void> copy_to_partial(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace octavo

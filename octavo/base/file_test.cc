@@ -12,8 +12,9 @@
 #include <string>
 
 namespace {
+
 bool device_takes_nothing = false;
-}
+}  // namespace
 
 // In the place of the C library's, which no ordinary device makes return 0.
 extern "C" ssize_t pwrite(int descriptor, const void* from, size_t bytes, off_t offset) {
@@ -23,6 +24,16 @@ extern "C" ssize_t pwrite(int descriptor, const void* from, size_t bytes, off_t 
 
 namespace octavo {
 namespace {
+
+Result<void> write_text(const std::filesystem::path& path, std::string_view text) {
+  OCTAVO_CHECK(write_partial(path, text));
+  return publish(path);
+}
+
+Result<void> copy_regular_file(const std::filesystem::path& from, const std::filesystem::path& to) {
+  OCTAVO_CHECK(copy_to_partial(from, to));
+  return publish(to);
+}
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;

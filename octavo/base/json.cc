@@ -92,11 +92,35 @@ std::optional<Object> find_object(std::string_view text, const std::vector<std::
   return object;
 }
 
+// Python writes NaN, Infinity and -Infinity, which are no JSON: here they read as 0 or null.
+std::string without_python_literals(std::string_view text) {
+  std::string result(text);
+  for (std::size_t at = 0; at < result.size();) {
+    if (result[at] == '"') {
+      at = skip_string(result, at);
+      continue;
+    }
+    for (const std::string_view literal : {"-Infinity", "Infinity", "NaN"}) {
+      if (!std::string_view(result).substr(at).starts_with(literal)) continue;
+      const std::string null =
+          fmt::format("{:<{}}", literal == "NaN" ? "0" : "null", literal.size());
+      result.replace(at, literal.size(), null);
+    }
+    ++at;
+  }
+  return result;
+}
+
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, std::string_view name) {
+  // nlohmann takes NUL for the end.
+  if (const std::size_t nul = text.find('\0'); nul != text.npos) {
+    return fail(ErrorCode::bad_file,
+                fmt::format("{}: not valid JSON: a NUL byte at {}", name, nul));
+  }
   try {
-    return Json::parse(text);
+    return Json::parse(without_python_literals(text));
   } catch (const Json::exception& error) {
     // nlohmann's text: "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     const std::string_view what = error.what();

@@ -104,7 +104,15 @@ Result<std::vector<std::string>> list_files(const fs::path& directory) {
     std::error_code ignored;
     if (name.starts_with('.') && entries->is_directory(ignored))
       entries.disable_recursion_pending();
-    if (!entries->is_regular_file(ignored) || name.ends_with(".partial")) continue;
+    if (name.ends_with(".partial") || entries->is_directory(ignored)) continue;
+    // A link that leads nowhere, a pipe: something is there that could not be carried over.
+    if (!entries->is_regular_file(ignored)) {
+      return fail(
+          ErrorCode::bad_model,
+          fmt::format("{}: {}; remove it, or fetch the model again", entries->path().string(),
+                      entries->is_symlink(ignored) ? "a link to a file that is not there"
+                                                   : "not a regular file"));
+    }
     files.push_back(entries->path().lexically_relative(directory).generic_string());
   }
   if (error)

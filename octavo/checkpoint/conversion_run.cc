@@ -154,18 +154,17 @@ class Conversion {
     OCTAVO_CHECK(directory.finish_flushing());
     OCTAVO_CHECK(check_counts());
 
-    OCTAVO_CHECK(directory.commit_shards());
-    OCTAVO_CHECK(copy_side_files(directory));
+    OCTAVO_CHECK(stage_side_files(directory));
     if (!plan_.config_text.empty()) {
-      OCTAVO_CHECK(directory.write_text("config.json", plan_.config_text));
+      OCTAVO_CHECK(directory.stage_text("config.json", plan_.config_text));
     }
     const bool as_source = run_.max_shard_bytes == 0 && !checkpoint_.index_name.empty();
     if (shards.size() > 1 || as_source) {
       OCTAVO_CHECK(
-          directory.write_text(as_source ? checkpoint_.index_name : std::string(kIndexName),
+          directory.stage_text(as_source ? checkpoint_.index_name : std::string(kIndexName),
                                index_text(shards, report_.bytes_out)));
     }
-    directory.keep();
+    OCTAVO_CHECK(directory.commit());
     report_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     report_.peak_bytes = peak_anonymous_bytes();
@@ -280,18 +279,18 @@ class Conversion {
         fmt::format("{}: {} elements are too large for {} ({} tensors overflow in all); "
                     "nothing is kept{}",
                     worst->name, worst->counts.overflow, dtype_name(settings_.dequantized), tensors,
-                    settings_.can_clamp ? ". --clamp makes them its largest value, --dtype "
+                    settings_.can_clamp ? ". --clamp makes them its largest value"
                                           "bf16 or f32 has more range"
                                         : ""));
   }
 
-  Result<void> copy_side_files(OutputDirectory& directory) {
+  Result<void> stage_side_files(OutputDirectory& directory) {
     for (const std::string& file : checkpoint_.side_files) {
       if (file == "config.json" ||
           std::ranges::find(plan_.dropped_files, file) != plan_.dropped_files.end()) {
         continue;
       }
-      OCTAVO_CHECK(directory.copy(checkpoint_.directory / file, file));
+      OCTAVO_CHECK(directory.stage_copy(checkpoint_.directory / file, file));
     }
     return {};
   }

@@ -76,6 +76,7 @@ class Regex {
                   fmt::format("\"re:{}\" is not a regular expression: {} at offset {}", source,
                               reinterpret_cast<const char*>(text.data()), offset + 3));
     }
+    pcre2_jit_compile(regex.code_, PCRE2_JIT_COMPLETE);  // where it fails, matching interprets
     regex.context_ = pcre2_match_context_create(nullptr);
     pcre2_set_match_limit(regex.context_, kMatchLimit);
     regex.data_ = pcre2_match_data_create_from_pattern(regex.code_, nullptr);
@@ -91,9 +92,18 @@ class Regex {
     pcre2_code_free(code_);
   }
 
-  bool matches_whole(std::string_view text) const {
-    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
-                       PCRE2_ANCHORED | PCRE2_ENDANCHORED, data_, context_) > 0;
+  // bad_value where it backtracks beyond the limit: a name that cannot be decided is not passed
+  // over.
+  Result<bool> matches_whole(std::string_view text) const {
+    const int found = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
+                                  PCRE2_ANCHORED | PCRE2_ENDANCHORED, data_, context_);
+    const bool limit = found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_DEPTHLIMIT ||
+                       found == PCRE2_ERROR_HEAPLIMIT || found == PCRE2_ERROR_JIT_STACKLIMIT;
+    if (!limit) return found >= 0;
+    return fail(ErrorCode::bad_value,
+                fmt::format("a regular expression takes too long on {}; write it without nested "
+                            "repetitions",
+                            text));
   }
 
  private:
@@ -148,10 +158,11 @@ class Modules {
     std::ranges::sort(bare_);
   }
 
-  Found find(const Regex& regex) const {
+  Result<Found> find(const Regex& regex) const {
     Found found;
     for (const auto& [module, tensor] : full_) {
-      if (regex.matches_whole(module)) found.push_back(tensor);
+      OCTAVO_TRY(const bool matches, regex.matches_whole(module));
+      if (matches) found.push_back(tensor);
     }
     return found;
   }
@@ -206,7 +217,7 @@ Result<NameList> NameList::parse(const std::vector<std::string>& entries,
     Found found;
     if (entry.starts_with("re:")) {
       OCTAVO_TRY(const Regex regex, Regex::compile(entry.substr(3)));
-      found = modules.find(regex);
+      OCTAVO_TRY(found, modules.find(regex));
     } else {
       found = modules.find(entry);
     }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "octavo/checkpoint/output_directory_internal.h"
 
@@ -13,9 +14,32 @@ bool is_within(const fs::path& path, const fs::path& directory) {
   return std::ranges::mismatch(directory, path).in1 == directory.end();
 }
 
-bool belongs_to_a_model(const std::string& name) {
-  return name == "config.json" || name == "hf_quant_config.json" ||
-         name.ends_with(".safetensors") || name.ends_with(kIndexSuffix);
+bool is_weights(std::string_view name) { return name.ends_with(".safetensors"); }
+
+bool describes_a_model(std::string_view name) {
+  return name == "config.json" || name == "hf_quant_config.json" || name.ends_with(kIndexSuffix);
+}
+
+// What a killed run leaves.
+bool is_partial(std::string_view name) {
+  return name.starts_with('.') && name.ends_with(".partial");
+}
+
+// Names in a directory, sorted; what is a directory itself is left out.
+Result<std::vector<fs::path>> files_in(const fs::path& directory) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_symlink(ignored) || !entry->is_directory(ignored)) files.push_back(entry->path());
+  }
+  if (error) {
+    return fail(ErrorCode::io,
+                fmt::format("cannot list {}: {}", directory.string(), error.message()));
+  }
+  std::ranges::sort(files);
+  return files;
 }
 
 // Empty directories that were made for shards and side files in folders.
@@ -60,7 +84,21 @@ Result<void> check_destination(const Checkpoint& checkpoint, const fs::path& des
     return fail(ErrorCode::bad_value,
                 fmt::format("{}: is there and is not a directory", destination.string()));
   }
-  if (fs::is_directory(target, error) && !fs::is_empty(target, error) && !overwrite) {
+  // Links are followed: a shard may live elsewhere.
+  std::vector<std::string> names = checkpoint.side_files;
+  for (const Shard& shard : checkpoint.shards) names.push_back(shard.file_name);
+  for (const std::string& name : names) {
+    const fs::path file = fs::weakly_canonical(source / name, error);
+    if (error || !is_within(file, target)) continue;
+    return fail(ErrorCode::bad_value,
+                fmt::format("{}: {} of the input is in it; choose another output directory",
+                            destination.string(), name));
+  }
+  const auto counts = [](const fs::directory_entry& entry) {
+    return !is_partial(entry.path().filename().string());
+  };
+  if (!overwrite && fs::is_directory(target, error) &&
+      std::ranges::any_of(fs::directory_iterator(target, error), counts)) {
     return fail(ErrorCode::bad_value,
                 fmt::format("{}: is not empty; --overwrite replaces the model in it",
                             destination.string()));
@@ -82,13 +120,10 @@ Result<OutputDirectory> OutputDirectory::open(const fs::path& path) {
 OutputDirectory::~OutputDirectory() {
   if (path_.empty()) return;  // moved from
   if (pending_.valid()) pending_.wait();
+  if (done_) return;
   std::error_code ignored;
   for (const fs::path& path : shards_) fs::remove(partial_path(path), ignored);
-  if (keep_) return;
-  for (const fs::path& path : published_) {
-    fs::remove(partial_path(path), ignored);
-    fs::remove(path, ignored);
-  }
+  for (const fs::path& path : staged_) fs::remove(partial_path(path), ignored);
   if (created_) remove_empty(path_);
 }
 
@@ -100,11 +135,15 @@ Result<fs::path> OutputDirectory::place(const fs::path& relative) {
     return fail(ErrorCode::io,
                 fmt::format("cannot create {}: {}", path.parent_path().string(), error.message()));
   }
+  if (fs::is_directory(path, error)) {
+    return fail(ErrorCode::io,
+                fmt::format("{}: a directory stands where a file is to be written", path.string()));
+  }
   return path;
 }
 
-Result<File> OutputDirectory::create(const fs::path& relative) {
-  OCTAVO_TRY(fs::path path, place(relative));
+Result<File> OutputDirectory::create(const fs::path& shard) {
+  OCTAVO_TRY(fs::path path, place(shard));
   shards_.push_back(path);
   return File::create(partial_path(path));
 }
@@ -120,41 +159,53 @@ Result<void> OutputDirectory::finish_flushing() {
   return pending_.get();
 }
 
-Result<void> OutputDirectory::commit_shards() {
-  OCTAVO_CHECK(finish_flushing());
-  std::error_code error;
-  std::vector<fs::path> old;
-  for (fs::directory_iterator entry(path_, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (belongs_to_a_model(entry->path().filename().string())) old.push_back(entry->path());
-  }
-  if (error) {
-    return fail(ErrorCode::io, fmt::format("cannot list {}: {}", path_.string(), error.message()));
-  }
-  for (const fs::path& path : old) {
-    if (!fs::remove(path, error) && error) {
-      return fail(ErrorCode::io,
-                  fmt::format("cannot remove {}: {}", path.string(), error.message()));
+Result<void> OutputDirectory::stage_text(const fs::path& relative, std::string_view text) {
+  OCTAVO_TRY(const fs::path path, place(relative));
+  staged_.push_back(path);
+  return write_partial(path, text);
+}
+
+Result<void> OutputDirectory::stage_copy(const fs::path& from, const fs::path& relative) {
+  OCTAVO_TRY(const fs::path path, place(relative));
+  staged_.push_back(path);
+  return copy_to_partial(from, path);
+}
+
+Result<void> OutputDirectory::remove_old_model() const {
+  OCTAVO_TRY(const std::vector<fs::path> files, files_in(path_));
+  for (const auto& goes : {is_weights, describes_a_model}) {
+    for (const fs::path& file : files) {
+      if (!goes(file.filename().string())) continue;
+      std::error_code error;
+      if (!fs::remove(file, error) && error) {
+        return fail(ErrorCode::io,
+                    fmt::format("cannot remove {}: {}", file.string(), error.message()));
+      }
     }
-  }
-  for (const fs::path& path : shards_) {
-    published_.push_back(path);
-    OCTAVO_CHECK(publish(path));
+    OCTAVO_CHECK(sync_directory(path_));
   }
   return {};
 }
 
-Result<void> OutputDirectory::write_text(const fs::path& relative, std::string_view text) {
-  OCTAVO_TRY(const fs::path path, place(relative));
-  published_.push_back(path);
-  return octavo::write_text(path, text);
-}
-
-Result<void> OutputDirectory::copy(const fs::path& from, const fs::path& relative) {
-  OCTAVO_TRY(const fs::path path, place(relative));
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) published_.push_back(path);
-  return copy_regular_file(from, path);
+Result<void> OutputDirectory::commit() {
+  OCTAVO_CHECK(finish_flushing());
+  OCTAVO_CHECK(remove_old_model());
+  std::set<fs::path> directories = {path_};
+  for (const std::vector<fs::path>& files : {staged_, shards_}) {
+    for (const fs::path& path : files) {
+      OCTAVO_CHECK(publish(path));
+      directories.insert(path.parent_path());
+    }
+    for (const fs::path& directory : directories) OCTAVO_CHECK(sync_directory(directory));
+  }
+  done_ = true;
+  std::error_code ignored;  // partial files of earlier, killed runs
+  OCTAVO_TRY(const std::vector<fs::path> files, files_in(path_));
+  for (const fs::path& file : files) {
+    const std::string name = file.filename().string();
+    if (is_partial(name)) fs::remove(file, ignored);
+  }
+  return {};
 }
 
 }  // namespace octavo
