@@ -75,9 +75,10 @@ Result<BlockSize> parse_block_size(const std::string& text) {
 }
 
 Result<std::uint64_t> parse_bytes(std::string_view option, const std::string& text) {
-  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 9> kUnits = {
+  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 10> kUnits = {
       {{"", 1},
        {"B", 1},
+       {"kB", 1'000},
        {"KB", 1'000},
        {"MB", 1'000'000},
        {"GB", 1'000'000'000},
