@@ -247,7 +247,7 @@ void print_summary(const Checkpoint& checkpoint, const Pairing& pairing) {
       print_out(", {} entries in {}", config.skip.size(), config.skip_key);
     print_out("\n");
   }
-  for (const Error& problem : pairing.problems) print_warning(problem.message);
+  for (const Defect& problem : pairing.problems) print_warning(problem.message);
 }
 
 OrderedJson to_json(const Checkpoint& checkpoint, const Pairing& pairing) {
@@ -288,7 +288,7 @@ OrderedJson to_json(const Checkpoint& checkpoint, const Pairing& pairing) {
   summary["modules_to_not_convert"] = checkpoint.quantization.skip;
   summary["modules_to_not_convert_key"] = checkpoint.quantization.skip_key;
   summary["problems"] = OrderedJson::array();
-  for (const Error& problem : pairing.problems) summary["problems"].push_back(problem.message);
+  for (const Defect& problem : pairing.problems) summary["problems"].push_back(problem.message);
   return json;
 }
 

@@ -1,73 +1,26 @@
 #include "octavo/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <simdjson.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <set>
+#include <utility>
 
 namespace octavo {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxIndexBytes = 256 << 20;
 constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
 constexpr std::string_view kSuffix = ".safetensors";
+constexpr std::string_view kPartialSuffix = ".partial";
 
-// tensor name -> file name, from "weight_map".
-using WeightMap = std::map<std::string, std::string, std::less<>>;
-
-Result<WeightMap> read_index(const fs::path& path) {
-  const std::string name = path.string();
-  OCTAVO_TRY(const File index, File::open(path));
-  if (index.size() > kMaxIndexBytes) {
-    return fail(ErrorCode::bad_file, fmt::format("{}: {} bytes; an index of at most {} is read",
-                                                 name, index.size(), kMaxIndexBytes));
-  }
-  simdjson::padded_string text(index.size());
-  OCTAVO_CHECK(index.read_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
-  const std::size_t bom = std::string_view(text).starts_with("\xEF\xBB\xBF") ? 3 : 0;
-  simdjson::dom::parser parser;
-  simdjson::dom::element document;
-  constexpr bool kCopy = false;  // the padding is there
-  if (const auto error = parser.parse(text.data() + bom, text.size() - bom, kCopy).get(document)) {
-    return fail(ErrorCode::bad_file,
-                fmt::format("{}: not valid JSON: {}", name, simdjson::error_message(error)));
-  }
-  simdjson::dom::object map;
-  if (document["weight_map"].get(map)) {
-    return fail(ErrorCode::bad_file, fmt::format("{}: no object \"weight_map\" in it", name));
-  }
-  if (map.size() == 0) {
-    return fail(ErrorCode::bad_file, fmt::format("{}: weight_map names no tensor", name));
-  }
-  WeightMap result;
-  for (const auto& [tensor, value] : map) {
-    std::string_view given;
-    if (value.get(given)) {
-      return fail(ErrorCode::bad_file,
-                  fmt::format("{}: weight_map[\"{}\"] is not a file name", name, tensor));
-    }
-    const fs::path relative(given);
-    if (given.empty() || relative.is_absolute() ||
-        std::ranges::find(relative, fs::path("..")) != relative.end()) {
-      return fail(ErrorCode::bad_file,
-                  fmt::format("{}: weight_map[\"{}\"] leads out of the directory: {}", name, tensor,
-                              given));
-    }
-    // One spelling for each file: "./a" and "sub//a" are "a" and "sub/a".
-    const std::string file = relative.lexically_normal().generic_string();
-    if (const auto [at, added] = result.emplace(tensor, file); !added && at->second != file) {
-      return fail(ErrorCode::bad_file,
-                  fmt::format("{}: weight_map has \"{}\" twice, in {} and in {}", name, tensor,
-                              at->second, file));
-    }
-  }
-  return result;
+void add(Defects& defects, DefectCode code, const fs::path& file, std::string_view tensor,
+         std::string_view message) {
+  defects.push_back(
+      make_defect(code, file.string(), tensor, {}, fmt::format("{}: {}", file.string(), message)));
 }
 
 // "model-00001-of-00030.safetensors": 30. 1 where the name says nothing of the kind.
@@ -92,10 +45,15 @@ bool is_weight_file(std::string_view name) {
                              [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
-// All files below `directory`, relative, sorted; without hidden directories (.git, .cache) and
-// partial files.
-Result<std::vector<std::string>> list_files(const fs::path& directory) {
-  std::vector<std::string> files;
+struct Listing {
+  std::vector<std::string> files;  // relative, sorted
+  std::set<std::string> broken;    // links that lead nowhere, pipes: what could not be carried over
+};
+
+// All files below `directory`, without hidden directories (.git, .cache) and partial files.
+Result<Listing> list_files(const fs::path& directory, Survey& survey) {
+  Listing listing;
+  std::vector<std::string> partial;
   std::error_code error;
   fs::recursive_directory_iterator entries(directory, error);
   for (const fs::recursive_directory_iterator end; !error && entries != end;
@@ -104,135 +62,244 @@ Result<std::vector<std::string>> list_files(const fs::path& directory) {
     std::error_code ignored;
     if (name.starts_with('.') && entries->is_directory(ignored))
       entries.disable_recursion_pending();
-    if (name.ends_with(".partial") || entries->is_directory(ignored)) continue;
-    // A link that leads nowhere, a pipe: something is there that could not be carried over.
+    if (entries->is_directory(ignored)) continue;
+    if (name.ends_with(kPartialSuffix)) {
+      partial.push_back(name);
+      continue;
+    }
+    std::string relative = entries->path().lexically_relative(directory).generic_string();
     if (!entries->is_regular_file(ignored)) {
-      return fail(
-          ErrorCode::bad_model,
-          fmt::format("{}: {}; remove it, or fetch the model again", entries->path().string(),
+      add(survey.defects, DefectCode::broken_link, entries->path(), "",
+          fmt::format("{}; remove it, or fetch the model again",
                       entries->is_symlink(ignored) ? "a link to a file that is not there"
                                                    : "not a regular file"));
+      listing.broken.insert(std::move(relative));
+      continue;
     }
-    files.push_back(entries->path().lexically_relative(directory).generic_string());
+    listing.files.push_back(std::move(relative));
   }
   if (error)
     return fail(ErrorCode::io,
                 fmt::format("cannot list {}: {}", directory.string(), error.message()));
-  std::ranges::sort(files);
-  return files;
+  if (!partial.empty()) {
+    std::ranges::sort(partial);
+    add(survey.notes, DefectCode::unfinished_run, directory, "",
+        fmt::format("{} temporary files of a run that did not end: {}", partial.size(),
+                    first_names(partial)));
+  }
+  std::ranges::sort(listing.files);
+  return listing;
+}
+
+// Files that an index names and that are not there.
+void report_missing(const Checkpoint& checkpoint, const std::map<std::string, std::size_t>& named,
+                    const std::vector<std::string>& missing,
+                    const std::vector<std::string>& weights, Defects& defects) {
+  if (missing.size() == named.size() && !weights.empty()) {
+    add(defects, DefectCode::index_stale, checkpoint.directory / checkpoint.index_name, "",
+        fmt::format("stale: none of the {} files it names is there ({}), but {} others are ({}); "
+                    "octavo verify --rebuild-index writes a new one",
+                    named.size(), first_names(missing), weights.size(), first_names(weights)));
+    return;
+  }
+  for (const std::string& file : missing) {
+    add(defects, DefectCode::missing_file, checkpoint.directory / file, "",
+        fmt::format("missing; {} names it for {} tensors ({} of {} files are missing: {}); "
+                    "incomplete download?",
+                    checkpoint.index_name, named.at(file), missing.size(), named.size(),
+                    first_names(missing)));
+  }
+}
+
+// The shards that `checkpoint.index_name` names and that are there.
+std::vector<std::string> choose_by_index(const Listing& listing,
+                                         const std::vector<std::string>& weights, Survey& survey,
+                                         Index& index) {
+  Checkpoint& checkpoint = survey.checkpoint;
+  const fs::path path = checkpoint.directory / checkpoint.index_name;
+  std::optional<Index> read = survey_index_file(path, survey.defects);
+  if (!read) return {};
+  index = *std::move(read);
+  survey.weights_chosen = true;
+  std::map<std::string, std::size_t> named;  // with the number of its tensors
+  for (const auto& [tensor, file] : index.weight_map) ++named[file];
+  std::vector<std::string> there;
+  std::vector<std::string> missing;
+  for (const auto& [file, tensors] : named) {
+    std::error_code ignored;
+    if (fs::exists(checkpoint.directory / file, ignored)) {
+      there.push_back(file);
+    } else if (!listing.broken.contains(file)) {
+      missing.push_back(file);
+    }
+  }
+  report_missing(checkpoint, named, missing, weights, survey.defects);
+  for (const auto& [tensor, file] : index.weight_map) {
+    if (!std::ranges::binary_search(there, file)) survey.lost.emplace(tensor, file);
+  }
+  return there;
 }
 
 // The files that hold the weights.
-Result<std::vector<std::string>> choose_shards(const fs::path& directory,
-                                               const std::vector<std::string>& files,
-                                               Checkpoint& checkpoint, WeightMap& map) {
+std::vector<std::string> choose_shards(const Listing& listing, Survey& survey, Index& index) {
+  Checkpoint& checkpoint = survey.checkpoint;
   std::vector<std::string> indices;
   std::vector<std::string> weights;
-  for (const std::string& file : files) {
+  for (const std::string& file : listing.files) {
     if (file.find('/') != file.npos) continue;
     if (file.ends_with(kIndexSuffix)) indices.push_back(file);
     if (file.ends_with(kSuffix)) weights.push_back(file);
   }
-  const std::string preferred = "model" + std::string(kIndexSuffix);
-  if (std::ranges::find(indices, preferred) != indices.end()) indices = {preferred};
-  if (indices.size() == 1 && !(indices[0] != preferred &&
-                               std::ranges::find(weights, "model.safetensors") != weights.end())) {
+  const bool single = std::ranges::binary_search(weights, std::string("model.safetensors"));
+  if (std::ranges::find(indices, kIndexName) != indices.end()) indices = {std::string(kIndexName)};
+  if (indices.size() == 1 && (indices[0] == kIndexName || !single)) {
     checkpoint.index_name = indices[0];
-    OCTAVO_TRY(map, read_index(directory / indices[0]));
-    std::set<std::string> named;
-    for (const auto& [tensor, file] : map) named.insert(file);
-    std::vector<std::string> missing;
-    for (const std::string& file : named) {
-      std::error_code ignored;
-      if (!fs::exists(directory / file, ignored)) missing.push_back(file);
-    }
-    if (!missing.empty()) {
-      return fail(
-          ErrorCode::bad_model,
-          fmt::format("{}: {} of {} files that {} names are missing: {}; incomplete download?",
-                      directory.string(), missing.size(), named.size(), indices[0],
-                      fmt::join(missing, ", ")));
-    }
-    return std::vector<std::string>(named.begin(), named.end());
+    return choose_by_index(listing, weights, survey, index);
   }
-  if (std::ranges::find(weights, "model.safetensors") != weights.end())
-    return std::vector<std::string>{"model.safetensors"};
-  if (weights.size() == 1) {
-    const std::uint64_t count = declared_files(weights[0]);
-    if (count <= 1) return weights;
-    return fail(ErrorCode::bad_model,
-                fmt::format("{}: 1 of {} files ({}) and no index ({}); incomplete download or a "
-                            "killed run?",
-                            directory.string(), count, weights[0], preferred));
+  survey.weights_chosen = true;
+  if (single) return {"model.safetensors"};
+  if (weights.size() == 1 && declared_files(weights[0]) <= 1) return weights;
+  survey.weights_chosen = false;
+  if (weights.empty()) {
+    add(survey.defects, DefectCode::no_weights, checkpoint.directory, "",
+        "no .safetensors file in it");
+  } else if (weights.size() == 1) {
+    add(survey.defects, DefectCode::ambiguous_weights, checkpoint.directory, "",
+        fmt::format("1 of {} files ({}) and no index ({}); incomplete download or a killed run?",
+                    declared_files(weights[0]), weights[0], kIndexName));
+  } else {
+    add(survey.defects, DefectCode::ambiguous_weights, checkpoint.directory, "",
+        fmt::format("{} .safetensors files ({}) and no index ({}) that says which belong "
+                    "together; name one file, or write an index with octavo verify --rebuild-index",
+                    weights.size(), first_names(weights), kIndexName));
   }
-  if (weights.empty())
-    return fail(ErrorCode::bad_model,
-                fmt::format("{}: no .safetensors file in it", directory.string()));
-  return fail(
-      ErrorCode::bad_model,
-      fmt::format("{}: {} .safetensors files and no index ({}) that says which belong together",
-                  directory.string(), weights.size(), preferred));
+  return {};
 }
 
-Result<void> open_shards(Checkpoint& checkpoint, const std::vector<std::string>& names) {
+void add_tensors(Survey& survey, std::vector<TensorInfo> tensors, const std::string& file) {
+  Checkpoint& checkpoint = survey.checkpoint;
+  for (TensorInfo& tensor : tensors) {
+    const auto [at, added] = checkpoint.by_name.emplace(tensor.name, checkpoint.tensors.size());
+    if (!added) {
+      const std::size_t first = checkpoint.tensors[at->second].shard;
+      add(survey.defects, DefectCode::duplicate_tensor, checkpoint.directory / file, tensor.name,
+          fmt::format("{} is in it and in {}", tensor.name, checkpoint.shards[first].file_name));
+      continue;
+    }
+    checkpoint.tensor_bytes += tensor.bytes;
+    checkpoint.tensors.push_back({std::move(tensor), checkpoint.shards.size() - 1});
+  }
+}
+
+void open_shards(Survey& survey, const std::vector<std::string>& names, const Index& index,
+                 const OpenOptions& options) {
+  Checkpoint& checkpoint = survey.checkpoint;
   for (const std::string& name : names) {
-    OCTAVO_TRY(File file, File::open(checkpoint.directory / name));
-    OCTAVO_TRY(SafetensorsHeader header, read_safetensors_header(file));
-    const std::size_t shard = checkpoint.shards.size();
-    for (TensorInfo& tensor : header.tensors) {
-      checkpoint.tensor_bytes += tensor.bytes;
-      const auto [at, added] = checkpoint.by_name.emplace(tensor.name, checkpoint.tensors.size());
-      if (!added) {
-        return fail(
-            ErrorCode::bad_model,
-            fmt::format("{}: {} is in {} and in {}", checkpoint.directory.string(), tensor.name,
-                        checkpoint.shards[checkpoint.tensors[at->second].shard].file_name, name));
-      }
-      checkpoint.tensors.push_back({std::move(tensor), shard});
+    const fs::path path = checkpoint.directory / name;
+    const std::size_t defects_before = survey.defects.size();
+    Result<File> file = File::open(path);
+    std::optional<SafetensorsHeader> header;
+    if (file) {
+      header = survey_safetensors_header(*file, options.max_header_bytes, survey.defects);
+    } else {
+      survey.defects.push_back(
+          make_defect(DefectCode::unreadable, path.string(), "", {}, file.error().message));
     }
-    checkpoint.shards.push_back({name, std::move(file), std::move(header.metadata)});
+    if (header) {
+      checkpoint.shards.push_back({name, *std::move(file), std::move(header->metadata)});
+      add_tensors(survey, std::move(header->tensors), name);
+      continue;
+    }
+    std::vector<std::string> lost;
+    for (const auto& [tensor, in] : index.weight_map) {
+      if (in == name) lost.push_back(tensor);
+    }
+    for (const std::string& tensor : lost) survey.lost.emplace(tensor, name);
+    if (lost.empty() || survey.defects.size() == defects_before) continue;
+    survey.defects.back().message += printable(
+        fmt::format("; the index puts {} tensors into it: {}", lost.size(), first_names(lost)));
   }
-  return {};
 }
 
-Result<void> check_index(const Checkpoint& checkpoint, const WeightMap& map) {
-  for (const auto& [tensor, file] : map) {
+void check_index(Survey& survey, const Index& index) {
+  using enum DefectCode;
+  const Checkpoint& checkpoint = survey.checkpoint;
+  if (checkpoint.index_name.empty() || !survey.weights_chosen) return;
+  const fs::path path = checkpoint.directory / checkpoint.index_name;
+  for (const auto& [tensor, file] : index.weight_map) {
+    if (survey.lost.contains(tensor)) continue;
     const CheckpointTensor* found = checkpoint.find(tensor);
+    const std::string where =
+        found == nullptr ? "in no file" : "in " + checkpoint.shards[found->shard].file_name;
     if (found != nullptr && checkpoint.shards[found->shard].file_name == file) continue;
-    return fail(ErrorCode::bad_model,
-                fmt::format("{}: {} says that {} is in {}, but it is {}",
-                            checkpoint.directory.string(), checkpoint.index_name, tensor, file,
-                            found == nullptr ? "in no file"
-                                             : "in " + checkpoint.shards[found->shard].file_name));
+    add(survey.defects, found == nullptr ? index_missing_tensor : index_wrong_file, path, tensor,
+        fmt::format("says that {} is in {}, but it is {}", tensor, file, where));
   }
-  if (checkpoint.index_name.empty()) return {};
   for (const CheckpointTensor& tensor : checkpoint.tensors) {
-    if (map.contains(tensor.info.name)) continue;
-    return fail(ErrorCode::bad_model,
-                fmt::format("{}: {} is in {}, but {} does not name it",
-                            checkpoint.directory.string(), tensor.info.name,
-                            checkpoint.shards[tensor.shard].file_name, checkpoint.index_name));
+    if (index.weight_map.contains(tensor.info.name)) continue;
+    add(survey.defects, index_unlisted_tensor, path, tensor.info.name,
+        fmt::format("{} is in {}, but the index does not name it", tensor.info.name,
+                    checkpoint.shards[tensor.shard].file_name));
   }
-  return {};
+  if (survey.lost.empty() && index.total_size && *index.total_size != checkpoint.tensor_bytes) {
+    add(survey.notes, total_size, path, "",
+        fmt::format("says total_size {}, the tensors take {} bytes", *index.total_size,
+                    checkpoint.tensor_bytes));
+  }
 }
 
-Result<void> read_configs(Checkpoint& checkpoint) {
+Result<std::string> read_config(const fs::path& path, Json& json) {
+  OCTAVO_TRY(std::string text, read_text(path, kMaxConfigBytes));
+  OCTAVO_TRY(json, parse_json_object(text, path.string()));
+  return text;
+}
+
+void read_configs(Survey& survey) {
+  Checkpoint& checkpoint = survey.checkpoint;
+  const auto report = [&](const fs::path& path, const Error& error) {
+    const DefectCode code = error.code == ErrorCode::io          ? DefectCode::unreadable
+                            : error.code == ErrorCode::bad_model ? DefectCode::config_block_size
+                                                                 : DefectCode::config_syntax;
+    survey.defects.push_back(make_defect(code, path.string(), "", {}, error.message));
+  };
   const auto is_there = [](const fs::path& path) {
     std::error_code ignored;
     return fs::is_regular_file(path, ignored);
   };
+  // What `read` makes of a config file's content becomes the quantization config.
+  const auto take = [&](const fs::path& path, std::string& text, Json& json, auto read) {
+    Result<std::string> got = read_config(path, json);
+    if (!got) return report(path, got.error());
+    text = *std::move(got);
+    Result<QuantConfig> quantization = read(json, path.string());
+    if (!quantization) return report(path, quantization.error());
+    checkpoint.quantization = *std::move(quantization);
+  };
   checkpoint.config = Json::object();
-  if (const fs::path path = checkpoint.directory / "config.json"; is_there(path)) {
-    OCTAVO_TRY(checkpoint.config_text, read_text(path, kMaxConfigBytes));
-    OCTAVO_TRY(checkpoint.config, parse_json_object(checkpoint.config_text, path.string()));
-    OCTAVO_TRY(checkpoint.quantization, read_quant_config(checkpoint.config, path.string()));
-  }
+  if (const fs::path path = checkpoint.directory / "config.json"; is_there(path))
+    take(path, checkpoint.config_text, checkpoint.config, read_quant_config);
   const fs::path path = checkpoint.directory / "hf_quant_config.json";
-  if (checkpoint.quantization.present || !is_there(path)) return {};
-  OCTAVO_TRY(const std::string text, read_text(path, kMaxConfigBytes));
-  OCTAVO_TRY(const Json json, parse_json_object(text, path.string()));
-  OCTAVO_TRY(checkpoint.quantization, read_hf_quant_config(json, path.string()));
-  return {};
+  if (checkpoint.quantization.present || !is_there(path)) return;
+  std::string text;
+  Json json;
+  take(path, text, json, read_hf_quant_config);
+}
+
+void list_side_files(Survey& survey, const Listing& listing,
+                     const std::vector<std::string>& shards) {
+  Checkpoint& checkpoint = survey.checkpoint;
+  for (const std::string& file : listing.files) {
+    if (std::ranges::find(shards, file) != shards.end()) continue;
+    if (!is_weight_file(file)) {
+      checkpoint.side_files.push_back(file);
+    } else if (!file.ends_with(".json")) {
+      checkpoint.other_weights.push_back(file);
+    }
+  }
+  if (checkpoint.other_weights.empty() || shards.empty()) return;
+  add(survey.notes, DefectCode::other_weights, checkpoint.directory, "",
+      fmt::format("{} not read; the weights are in {}", first_names(checkpoint.other_weights),
+                  first_names(shards)));
 }
 
 }  // namespace
@@ -251,34 +318,34 @@ Result<void> Checkpoint::read(const CheckpointTensor& tensor, std::uint64_t offs
   return shards[tensor.shard].file.read_at(tensor.info.offset + offset, to);
 }
 
-Result<Checkpoint> open_checkpoint(const fs::path& path) {
-  Checkpoint checkpoint;
+Result<Survey> survey_checkpoint(const fs::path& path, const OpenOptions& options) {
+  Survey survey;
+  Checkpoint& checkpoint = survey.checkpoint;
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     return fail(ErrorCode::io, fmt::format("{}: no such file or directory", path.string()));
+  Index index;
   if (!fs::is_directory(path, ignored)) {
     checkpoint.directory = path.parent_path();
-    OCTAVO_CHECK(read_configs(checkpoint));
-    OCTAVO_CHECK(open_shards(checkpoint, {path.filename().string()}));
-    return checkpoint;
+    survey.weights_chosen = true;
+    read_configs(survey);
+    open_shards(survey, {path.filename().string()}, index, options);
+    return survey;
   }
   checkpoint.directory = path;
-  OCTAVO_TRY(const std::vector<std::string> files, list_files(path));
-  WeightMap map;
-  OCTAVO_TRY(const std::vector<std::string> names, choose_shards(path, files, checkpoint, map));
-  OCTAVO_CHECK(read_configs(checkpoint));
-  OCTAVO_CHECK(open_shards(checkpoint, names));
-  OCTAVO_CHECK(check_index(checkpoint, map));
-  const std::set<std::string_view> chosen(names.begin(), names.end());
-  for (const std::string& file : files) {
-    if (chosen.contains(file)) continue;
-    if (!is_weight_file(file)) {
-      checkpoint.side_files.push_back(file);
-    } else if (!file.ends_with(".json")) {
-      checkpoint.other_weights.push_back(file);
-    }
-  }
-  return checkpoint;
+  OCTAVO_TRY(const Listing listing, list_files(path, survey));
+  const std::vector<std::string> shards = choose_shards(listing, survey, index);
+  read_configs(survey);
+  open_shards(survey, shards, index, options);
+  check_index(survey, index);
+  list_side_files(survey, listing, shards);
+  return survey;
+}
+
+Result<Checkpoint> open_checkpoint(const fs::path& path, const OpenOptions& options) {
+  OCTAVO_TRY(Survey survey, survey_checkpoint(path, options));
+  if (!survey.defects.empty()) return std::unexpected(to_error(survey.defects.front()));
+  return std::move(survey.checkpoint);
 }
 
 }  // namespace octavo

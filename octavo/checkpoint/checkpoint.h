@@ -12,12 +12,12 @@
 #include "octavo/base/error.h"
 #include "octavo/base/file.h"
 #include "octavo/base/json.h"
+#include "octavo/checkpoint/defect.h"
+#include "octavo/checkpoint/index.h"
 #include "octavo/checkpoint/quant_config.h"
 #include "octavo/checkpoint/safetensors.h"
 
 namespace octavo {
-
-inline constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 
 struct Shard {
   std::string file_name;  // relative to the directory, "sub/a.safetensors"
@@ -51,7 +51,26 @@ struct Checkpoint {
                     std::span<std::byte> to) const;
 };
 
-// bad_file, bad_model, io; messages name the file and say what to do.
-Result<Checkpoint> open_checkpoint(const std::filesystem::path& path);
+struct OpenOptions {
+  std::uint64_t max_header_bytes = kMaxHeaderBytes;  // of a shard
+};
+
+// The first defect is the error: bad_file, bad_model, io; messages name the file and say what to
+// do.
+Result<Checkpoint> open_checkpoint(const std::filesystem::path& path,
+                                   const OpenOptions& options = {});
+
+// A directory that may be broken in any way, as far as it can be read.
+struct Survey {
+  Checkpoint checkpoint;
+  Defects defects;
+  Defects notes;                // worth knowing, and no reason to refuse the model
+  WeightMap lost;               // tensors that the index puts into files that cannot be read
+  bool weights_chosen = false;  // it is known which files hold the weights
+};
+
+// io where there is nothing to look at.
+Result<Survey> survey_checkpoint(const std::filesystem::path& path,
+                                 const OpenOptions& options = {});
 
 }  // namespace octavo

@@ -79,7 +79,8 @@ Result<ConversionPlan> plan_dequantize(const Checkpoint& checkpoint,
                                        const DequantizeOptions& options) {
   ConversionPlan plan;
   OCTAVO_TRY(plan.pairing, pair_scales(checkpoint, options.pairing));
-  if (!plan.pairing.problems.empty()) return std::unexpected(plan.pairing.problems.front());
+  if (!plan.pairing.problems.empty())
+    return std::unexpected(to_error(plan.pairing.problems.front()));
   std::size_t without_scale = 0;
   for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i)
     plan.tensors.push_back(decide(checkpoint, plan.pairing, i));

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <expected>
 
 #include "octavo/checkpoint/names.h"
 #include "octavo/formats/convert.h"
@@ -24,6 +25,17 @@ std::string describe(const Checkpoint& checkpoint, const CheckpointTensor& tenso
   return fmt::format("{}: {} ({} {})",
                      (checkpoint.directory / checkpoint.shards[tensor.shard].file_name).string(),
                      tensor.info.name, dtype_name(tensor.info.dtype), to_string(tensor.info.shape));
+}
+
+template <class T>
+using Checked = std::expected<T, Defect>;
+
+// `more` follows the description of the tensor.
+std::unexpected<Defect> refuse(DefectCode code, const Checkpoint& checkpoint,
+                               const CheckpointTensor& tensor, std::string_view more) {
+  return std::unexpected(
+      make_defect(code, (checkpoint.directory / checkpoint.shards[tensor.shard].file_name).string(),
+                  tensor.info.name, {}, describe(checkpoint, tensor) + ": " + std::string(more)));
 }
 
 std::vector<const CheckpointTensor*> find_scales(const Checkpoint& checkpoint,
@@ -77,9 +89,9 @@ struct Codes {
   Shape shape;
 };
 
-Result<std::optional<Codes>> codes_of(const Checkpoint& checkpoint, const CheckpointTensor& tensor,
-                                      const std::vector<const CheckpointTensor*>& scales,
-                                      const PairingOptions& options) {
+Checked<std::optional<Codes>> codes_of(const Checkpoint& checkpoint, const CheckpointTensor& tensor,
+                                       const std::vector<const CheckpointTensor*>& scales,
+                                       const PairingOptions& options) {
   const TensorInfo& info = tensor.info;
   if (is_scale_name(info)) return std::nullopt;  // also in FP8, as NVFP4 stores it
   if (is_fp8(info.dtype)) return Codes{*dtype_info(info.dtype).format, info.shape};
@@ -91,45 +103,42 @@ Result<std::optional<Codes>> codes_of(const Checkpoint& checkpoint, const Checkp
     const DType scale = scales.front()->info.dtype;
     if (scale == DType::f8_e8m0 || scale == DType::u8)
       return Codes{Format::e2m1fn, std::move(shape)};
-    return fail(
-        ErrorCode::unsupported,
+    return refuse(
+        DefectCode::unsupported_format, checkpoint, tensor,
         fmt::format(
-            "{}: I8 with {} scales is an integer format, not packed FP4 (which has E8M0 scales)",
-            describe(checkpoint, tensor), dtype_name(scale)));
+            "I8 with {} scales is an integer format, not packed FP4 (which has E8M0 scales)",
+            dtype_name(scale)));
   }
   if (info.dtype == DType::u8) {
     if (scales.front()->info.dtype == DType::f8_e4m3) {
-      return fail(ErrorCode::unsupported,
-                  fmt::format("{}: U8 with F8_E4M3 scales is NVFP4, which is not read",
-                              describe(checkpoint, tensor)));
+      return refuse(DefectCode::unsupported_format, checkpoint, tensor,
+                    "U8 with F8_E4M3 scales is NVFP4, which is not read");
     }
     if (options.u8_as_e4m3) return Codes{Format::e4m3fn, info.shape};
-    return fail(ErrorCode::bad_model, fmt::format("{}: U8 tensor with a block-scale sibling; looks "
-                                                  "like FP8 bytes: --u8-as-e4m3 reads it as E4M3",
-                                                  describe(checkpoint, tensor)));
+    return refuse(DefectCode::raw_bytes, checkpoint, tensor,
+                  "U8 tensor with a block-scale sibling; looks like FP8 bytes: --u8-as-e4m3 reads "
+                  "it as E4M3");
   }
   return std::nullopt;
 }
 
-Result<std::optional<QuantizedWeight>> pair_weight(const Checkpoint& checkpoint, std::size_t index,
-                                                   const PairingOptions& options) {
+Checked<std::optional<QuantizedWeight>> pair_weight(const Checkpoint& checkpoint, std::size_t index,
+                                                    const PairingOptions& options) {
   const CheckpointTensor& tensor = checkpoint.tensors[index];
   const std::vector<const CheckpointTensor*> scales = find_scales(checkpoint, tensor.info.name);
   OCTAVO_TRY(const std::optional<Codes> codes, codes_of(checkpoint, tensor, scales, options));
   if (!codes) return std::nullopt;
   QuantizedWeight weight{index, codes->format, codes->shape, {}, {}};
   if (codes->shape.size() < 2) {
-    return fail(ErrorCode::unsupported,
-                fmt::format("{}: codes in a tensor of rank below 2", describe(checkpoint, tensor)));
+    return refuse(DefectCode::unsupported_format, checkpoint, tensor,
+                  "codes in a tensor of rank below 2");
   }
   const Matrices matrices = as_matrices(codes->shape);
   if (scales.empty()) {
     if (!options.missing_scale_as_one) {
-      return fail(ErrorCode::bad_model,
-                  fmt::format("{}: no scale for it (looked for .weight_scale_inv, .weight_scale, "
-                              ".scale, _scale_inv); "
-                              "--missing-scale-as-one takes 1",
-                              describe(checkpoint, tensor)));
+      return refuse(DefectCode::missing_scale, checkpoint, tensor,
+                    "no scale for it (looked for .weight_scale_inv, .weight_scale, .scale, "
+                    "_scale_inv); --missing-scale-as-one takes 1");
     }
     weight.layout = {
         {std::max<std::uint64_t>(1, matrices.rows), std::max<std::uint64_t>(1, matrices.cols)},
@@ -140,18 +149,22 @@ Result<std::optional<QuantizedWeight>> pair_weight(const Checkpoint& checkpoint,
   }
   for (const CheckpointTensor* scale : scales) {
     if (!holds_scales(scale->info.dtype)) {
-      return fail(
-          ErrorCode::unsupported,
-          fmt::format("{}: scales of dtype {} are not read (F32, F16, BF16, F8_E8M0, U8 are)",
-                      describe(checkpoint, *scale), dtype_name(scale->info.dtype)));
+      return refuse(DefectCode::scale_dtype, checkpoint, *scale,
+                    fmt::format("scales of dtype {} are not read (F32, F16, BF16, F8_E8M0, U8 are)",
+                                dtype_name(scale->info.dtype)));
     }
   }
   for (std::size_t i = 1; i < scales.size(); ++i) {
-    OCTAVO_TRY(const bool same, same_scales(checkpoint, *scales[0], *scales[i]));
+    const Result<bool> same = same_scales(checkpoint, *scales[0], *scales[i]);
     if (!same) {
-      return fail(ErrorCode::bad_model, fmt::format("{}: {} and {} are both there and differ",
-                                                    describe(checkpoint, tensor),
-                                                    scales[0]->info.name, scales[i]->info.name));
+      const bool damaged = same.error().code == ErrorCode::bad_file;
+      return refuse(damaged ? DefectCode::truncated : DefectCode::unreadable, checkpoint, tensor,
+                    same.error().message);
+    }
+    if (!*same) {
+      return refuse(DefectCode::scales_differ, checkpoint, tensor,
+                    fmt::format("{} and {} are both there and differ", scales[0]->info.name,
+                                scales[i]->info.name));
     }
   }
   const TensorInfo& scale = scales[0]->info;
@@ -162,9 +175,9 @@ Result<std::optional<QuantizedWeight>> pair_weight(const Checkpoint& checkpoint,
   if (codes->format == Format::e2m1fn) block = BlockSize{1, 32};
   Result<ScaleLayout> layout = match_scale(codes->shape, scale.shape, block, exponents);
   if (!layout) {
-    return fail(layout.error().code,
-                fmt::format("{}: {}: {}; --weight-block-size gives the right one",
-                            describe(checkpoint, tensor), scale.name, layout.error().message));
+    return refuse(DefectCode::scale_shape, checkpoint, tensor,
+                  fmt::format("{}: {}; --weight-block-size gives the right one", scale.name,
+                              layout.error().message));
   }
   weight.scale = static_cast<std::size_t>(scales[0] - checkpoint.tensors.data());
   weight.layout = *layout;
@@ -216,11 +229,11 @@ Result<Pairing> pair_scales(const Checkpoint& checkpoint, const PairingOptions& 
   };
   for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
     const std::string& name = checkpoint.tensors[i].info.name;
-    Result<std::optional<QuantizedWeight>> weight = pair_weight(checkpoint, i, options);
+    Checked<std::optional<QuantizedWeight>> weight = pair_weight(checkpoint, i, options);
     if (!weight) {
-      if (weight.error().code == ErrorCode::io || weight.error().code == ErrorCode::bad_file) {
-        return std::unexpected(std::move(weight).error());
-      }
+      const DefectCode code = weight.error().code;
+      if (code == DefectCode::truncated || code == DefectCode::unreadable)
+        return std::unexpected(to_error(weight.error()));
       if (find_scales(checkpoint, name).empty()) ++pairing.unpaired_weights;
       pairing.problems.push_back(std::move(weight).error());
       // Its scales are accounted for: they are not reported a second time.
@@ -241,9 +254,9 @@ Result<Pairing> pair_scales(const Checkpoint& checkpoint, const PairingOptions& 
     const CheckpointTensor& tensor = checkpoint.tensors[i];
     if (pairing.roles[i] != Role::plain || !is_scale_name(tensor.info)) continue;
     ++pairing.unpaired_scales;
-    pairing.problems.push_back(
-        {ErrorCode::bad_model,
-         fmt::format("{}: a scale, but no quantized weight for it", describe(checkpoint, tensor))});
+    pairing.problems.push_back(refuse(DefectCode::unused_scale, checkpoint, tensor,
+                                      "a scale, but no quantized weight for it")
+                                   .error());
   }
   return pairing;
 }

@@ -34,8 +34,7 @@ struct Pairing {
   std::vector<QuantizedWeight> weights;  // in the order of Checkpoint::tensors
   std::size_t unpaired_weights = 0;      // FP8 without a scale
   std::size_t unpaired_scales = 0;       // scale without an FP8 weight
-  std::vector<Error>
-      problems;  // in the order of Checkpoint::tensors; a converter stops at the first
+  Defects problems;  // in the order of Checkpoint::tensors; a converter stops at the first
 };
 
 // Reads scale values only where one weight has them under two names. io and bad_file only from

@@ -39,7 +39,7 @@ class PairingTest : public testing::DirectoryTest {
     EXPECT_TRUE(is_one_line(pairing->problems[0].message));
     EXPECT_THAT(pairing->problems[0].message,
                 HasSubstr((directory_ / "model.safetensors").string()));
-    return pairing->problems[0];
+    return to_error(pairing->problems[0]);
   }
 };
 

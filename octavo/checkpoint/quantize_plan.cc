@@ -222,7 +222,7 @@ Result<void> check_options(const QuantizeOptions& options) {
 Result<void> check_source(const Checkpoint& checkpoint, const Pairing& pairing,
                           const QuantizeOptions& options) {
   if (!pairing.problems.empty() && (options.requantize || pairing.weights.empty()))
-    return std::unexpected(pairing.problems.front());
+    return std::unexpected(to_error(pairing.problems.front()));
   if (!options.requantize && !(pairing.weights.empty() && pairing.unpaired_weights == 0)) {
     return fail(ErrorCode::bad_model,
                 fmt::format("{}: {} weights are quantized already (first: {}); --requantize "

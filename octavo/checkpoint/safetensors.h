@@ -13,6 +13,7 @@
 
 #include "octavo/base/error.h"
 #include "octavo/base/file.h"
+#include "octavo/checkpoint/defect.h"
 #include "octavo/tensor/dtype.h"
 #include "octavo/tensor/shape.h"
 
@@ -36,12 +37,20 @@ struct SafetensorsHeader {
 
 // The header's text (without the length) of a file of `file_bytes`; `name` for messages. Every
 // tensor lies within the file, has the bytes that its dtype and shape say, and overlaps no other.
-// Errors begin with the words of the reference reader (HeaderTooLarge, InvalidOffset, ...).
+// Messages hold the words of the reference reader (HeaderTooLarge, InvalidOffset, ...).
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view text, std::uint64_t file_bytes,
                                                    std::string_view name);
 
 // Reads length and header of an open file.
-Result<SafetensorsHeader> read_safetensors_header(const File& file);
+Result<SafetensorsHeader> read_safetensors_header(const File& file,
+                                                  std::uint64_t max_bytes = kMaxHeaderBytes);
+
+// The same for a file that may be damaged: adds all that is wrong to `defects`. nullopt where the
+// tensors cannot be known; else all tensors whose entries make sense, though they may lie beyond
+// the end of the file or overlap.
+std::optional<SafetensorsHeader> survey_safetensors_header(const File& file,
+                                                           std::uint64_t max_bytes,
+                                                           Defects& defects);
 
 // A file to be written: offsets follow from the order of `tensors`, which is set so that every
 // tensor is aligned to its element: wider elements first, else as given.
