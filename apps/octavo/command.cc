@@ -18,6 +18,19 @@ int finish_output(int status) {
   return status == kFine ? kFailed : status;
 }
 
+void add_open_options(CLI::App& command, OpenOptions& options) {
+  constexpr const char* kName = "--max-header-size";
+  const auto set = [&options](const std::string& text) {
+    const Result<std::uint64_t> bytes = parse_bytes(kName, text);
+    if (!bytes) throw CLI::ValidationError(bytes.error().message);
+    options.max_header_bytes = *bytes;
+  };
+  command
+      .add_option_function<std::string>(
+          kName, set, "Largest header of a weight file to accept (default: 100MB)")
+      ->option_text("SIZE");
+}
+
 int report_error(const Error& error) {
   print_err("octavo: {}\n", printable(error.message));
   return error.code == ErrorCode::bad_value ? kBadUsage : kFailed;
@@ -61,10 +74,11 @@ Result<BlockSize> parse_block_size(const std::string& text) {
       fmt::format("--weight-block-size {}: rows and columns are expected, as in 128,128", text));
 }
 
-Result<std::uint64_t> parse_bytes(const std::string& text) {
-  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 9> kUnits = {
+Result<std::uint64_t> parse_bytes(std::string_view option, const std::string& text) {
+  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 10> kUnits = {
       {{"", 1},
        {"B", 1},
+       {"kB", 1'000},
        {"KB", 1'000},
        {"MB", 1'000'000},
        {"GB", 1'000'000'000},
@@ -83,7 +97,7 @@ Result<std::uint64_t> parse_bytes(const std::string& text) {
       return bytes;
   }
   return fail(ErrorCode::bad_value,
-              fmt::format("--max-shard-size {}: a size is expected, as in 5GB or 500MB", text));
+              fmt::format("{} {}: a size is expected, as in 5GB or 500MB", option, text));
 }
 
 }  // namespace octavo::app

@@ -9,21 +9,26 @@
 
 #include "octavo/base/error.h"
 #include "octavo/base/json.h"
+#include "octavo/checkpoint/checkpoint.h"
 #include "octavo/quant/block.h"
 
 namespace octavo::app {
 
-// 3 (a check found defects or differences) belongs to commands that check.
-enum ExitStatus { kFine = 0, kFailed = 1, kBadUsage = 2 };
+// kFound: a check found defects or differences.
+enum ExitStatus { kFine = 0, kFailed = 1, kBadUsage = 2, kFound = 3 };
 
 // Every command adds itself and leaves its exit status in `status` when it was the one that ran.
 void add_quantize(CLI::App& app, int& status);
 void add_dequantize(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
+void add_verify(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 
 // The group in --help of options about weights of the source that are FP8 or FP4.
 inline constexpr const char* kQuantizedSourceGroup = "Sources that are quantized";
+
+// --max-header-size, which every command that opens a checkpoint has.
+void add_open_options(CLI::App& command, OpenOptions& options);
 
 // Failed writes do not throw: finish_output() sees those to stdout, and those to stderr cannot be
 // told to anyone.
@@ -53,7 +58,8 @@ std::string human_seconds(double seconds);  // "0.21 s", "3:05"
 // "128,128". bad_value otherwise.
 Result<BlockSize> parse_block_size(const std::string& text);
 
-// "5GB", "500MB", "1048576"; powers of 1000, and of 1024 with KiB, MiB, GiB. bad_value otherwise.
-Result<std::uint64_t> parse_bytes(const std::string& text);
+// "5GB", "500MB", "1048576"; powers of 1000, and of 1024 with KiB, MiB, GiB. bad_value, which names
+// the option, otherwise.
+Result<std::uint64_t> parse_bytes(std::string_view option, const std::string& text);
 
 }  // namespace octavo::app

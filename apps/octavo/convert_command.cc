@@ -24,6 +24,7 @@ void add_options(CLI::App& command, ConvertArguments& arguments) {
       .add_option("--max-shard-size", arguments.max_shard_size,
                   "As in 5GB or 500MB (default: shards as in the source)")
       ->option_text("SIZE");
+  add_open_options(command, arguments.open);
   command.add_option("--threads", arguments.threads, "0: all that affinity and cgroup allow")
       ->option_text("N")
       ->capture_default_str();
@@ -40,11 +41,11 @@ Result<void> run(const std::string& name, const ConvertArguments& arguments,
   ConversionOptions options;
   OCTAVO_TRY(options.threads, choose_threads(arguments.threads));
   if (!arguments.max_shard_size.empty()) {
-    OCTAVO_TRY(options.max_shard_bytes, parse_bytes(arguments.max_shard_size));
+    OCTAVO_TRY(options.max_shard_bytes, parse_bytes("--max-shard-size", arguments.max_shard_size));
   }
   options.overwrite = arguments.overwrite;
   OCTAVO_CHECK(kernels::selected_isa());
-  OCTAVO_TRY(const Checkpoint checkpoint, open_checkpoint(arguments.source));
+  OCTAVO_TRY(const Checkpoint checkpoint, open_checkpoint(arguments.source, arguments.open));
   OCTAVO_TRY(const ConversionPlan plan, conversion.plan(checkpoint));
   if (arguments.plan_only) {
     print_plan(checkpoint, plan, arguments.json);

@@ -19,6 +19,7 @@ struct ConvertArguments {
   bool json = false;
   bool quiet = false;
   PairingOptions pairing;
+  OpenOptions open;
 };
 
 struct Conversion {

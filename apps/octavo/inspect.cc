@@ -14,6 +14,7 @@ struct Arguments {
   std::string path;
   bool all = false;
   bool json = false;
+  OpenOptions open;
 };
 
 constexpr const char* kFooter =
@@ -293,7 +294,7 @@ OrderedJson to_json(const Checkpoint& checkpoint, const Pairing& pairing) {
 }
 
 Result<void> run(const Arguments& arguments) {
-  OCTAVO_TRY(const Checkpoint checkpoint, open_checkpoint(arguments.path));
+  OCTAVO_TRY(const Checkpoint checkpoint, open_checkpoint(arguments.path, arguments.open));
   OCTAVO_TRY(const Pairing pairing, pair_scales(checkpoint, {}));
   if (arguments.json) {
     print_json(to_json(checkpoint, pairing));
@@ -315,6 +316,7 @@ void add_inspect(CLI::App& app, int& status) {
       ->required();
   command->add_flag("--all", arguments->all, "One row for each tensor");
   command->add_flag("--json", arguments->json, "Print everything as JSON");
+  add_open_options(*command, arguments->open);
   command->callback([arguments, &status] {
     const Result<void> result = run(*arguments);
     status = result ? kFine : report_error(result.error());

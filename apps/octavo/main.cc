@@ -43,6 +43,7 @@ int run(int argc, char** argv) {
   add_quantize(app, status);
   add_dequantize(app, status);
   add_inspect(app, status);
+  add_verify(app, status);
   add_info(app, status);
   for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
   if (argc == 1) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -15,6 +16,9 @@ namespace octavo {
 namespace {
 
 constexpr std::size_t kCopyBytes = 4 << 20;
+
+std::atomic<std::uint64_t> read_calls = 0;
+std::atomic<std::uint64_t> read_bytes = 0;
 
 std::unexpected<Error> fail_errno(std::string_view doing, const std::filesystem::path& path) {
   const int number = errno;
@@ -66,7 +70,11 @@ Result<File> File::create(const std::filesystem::path& path) {
   return File(descriptor, path, 0);
 }
 
+ReadTotals read_totals() { return {read_calls, read_bytes}; }
+
 Result<void> File::read_at(std::uint64_t offset, std::span<std::byte> to) const {
+  read_calls.fetch_add(1, std::memory_order_relaxed);
+  read_bytes.fetch_add(to.size(), std::memory_order_relaxed);
   std::size_t done = 0;
   while (done < to.size()) {
     const ssize_t got =

@@ -40,6 +40,13 @@ class File {
   std::uint64_t size_ = 0;
 };
 
+// What this process has read through File so far.
+struct ReadTotals {
+  std::uint64_t calls = 0;
+  std::uint64_t bytes = 0;
+};
+ReadTotals read_totals();
+
 // A small text file; bad_file above `max_bytes`.
 Result<std::string> read_text(const std::filesystem::path& path,
                               std::uint64_t max_bytes = 64 << 20);

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
 #include <utility>
+
+#include "octavo/checkpoint/rebuild_index.h"
 
 namespace octavo {
 namespace {
@@ -21,18 +22,6 @@ void add(Defects& defects, DefectCode code, const fs::path& file, std::string_vi
          std::string_view message) {
   defects.push_back(
       make_defect(code, file.string(), tensor, {}, fmt::format("{}: {}", file.string(), message)));
-}
-
-// "model-00001-of-00030.safetensors": 30. 1 where the name says nothing of the kind.
-std::uint64_t declared_files(std::string_view name) {
-  constexpr std::string_view kOf = "-of-";
-  name.remove_suffix(kSuffix.size());
-  const std::size_t of = name.rfind(kOf);
-  if (of == name.npos || of == 0 || name[of - 1] < '0' || name[of - 1] > '9') return 1;
-  const std::string_view digits = name.substr(of + kOf.size());
-  std::uint64_t count = 1;
-  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), count);
-  return error == std::errc() && end == digits.end() ? count : 1;
 }
 
 // Weights of this model in some other form. In a folder of its own another model may live (a
@@ -158,7 +147,9 @@ std::vector<std::string> choose_shards(const Listing& listing, Survey& survey, I
   }
   survey.weights_chosen = true;
   if (single) return {"model.safetensors"};
-  if (weights.size() == 1 && declared_files(weights[0]) <= 1) return weights;
+  const std::optional<ShardName> shard =
+      weights.size() == 1 ? parse_shard_name(weights[0]) : std::nullopt;
+  if (weights.size() == 1 && (!shard || shard->count == 1)) return weights;
   survey.weights_chosen = false;
   if (weights.empty()) {
     add(survey.defects, DefectCode::no_weights, checkpoint.directory, "",
@@ -166,7 +157,7 @@ std::vector<std::string> choose_shards(const Listing& listing, Survey& survey, I
   } else if (weights.size() == 1) {
     add(survey.defects, DefectCode::ambiguous_weights, checkpoint.directory, "",
         fmt::format("1 of {} files ({}) and no index ({}); incomplete download or a killed run?",
-                    declared_files(weights[0]), weights[0], kIndexName));
+                    shard->count, weights[0], kIndexName));
   } else {
     add(survey.defects, DefectCode::ambiguous_weights, checkpoint.directory, "",
         fmt::format("{} .safetensors files ({}) and no index ({}) that says which belong "

@@ -190,6 +190,11 @@ std::string scale_name(std::string_view weight) {
   return fmt::format("{}_scale_inv", weight);  // both cases of the rule are the same suffix
 }
 
+std::size_t count_scales(const Pairing& pairing) {
+  return static_cast<std::size_t>(std::ranges::count(pairing.roles, Pairing::Role::scale)) +
+         pairing.unpaired_scales;
+}
+
 Result<void> read_scales(const Checkpoint& checkpoint, const CheckpointTensor& scale,
                          std::uint64_t first, std::span<float> to) {
   const auto bytes = static_cast<std::uint64_t>(dtype_bits(scale.info.dtype)) / 8;

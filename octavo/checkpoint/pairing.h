@@ -41,6 +41,9 @@ struct Pairing {
 // that.
 Result<Pairing> pair_scales(const Checkpoint& checkpoint, const PairingOptions& options);
 
+// Scale tensors, those without a weight included; not activation scales.
+std::size_t count_scales(const Pairing& pairing);
+
 // Scales as f32: `count` of them from element `first` on, of an F32, F16, BF16, F8_E8M0 or U8
 // (exponent) tensor.
 Result<void> read_scales(const Checkpoint& checkpoint, const CheckpointTensor& scale,

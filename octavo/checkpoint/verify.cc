@@ -1,0 +1,92 @@
+#include "octavo/checkpoint/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "octavo/checkpoint/config_check.h"
+#include "octavo/checkpoint/verify_internal.h"
+
+namespace octavo {
+namespace {
+
+// The other half of a pair may be in a file that cannot be read: that file is the defect.
+bool may_be_lost(const Survey& survey, std::string_view tensor) {
+  const std::string_view module = tensor.substr(0, tensor.rfind('.') + 1);
+  const auto found = survey.lost.lower_bound(module);
+  return found != survey.lost.end() && found->first.starts_with(module);
+}
+
+void take_problems(const Survey& survey, const Pairing& pairing, VerifyReport& report) {
+  for (const Defect& problem : pairing.problems) {
+    const bool half =
+        problem.code == DefectCode::missing_scale || problem.code == DefectCode::unused_scale;
+    if (half && may_be_lost(survey, problem.tensor)) continue;
+    report.unpaired += half ? 1 : 0;
+    report.defects.push_back(problem);
+  }
+}
+
+}  // namespace
+
+std::string file_of(const Checkpoint& checkpoint, const CheckpointTensor& tensor) {
+  return (checkpoint.directory / checkpoint.shards[tensor.shard].file_name).string();
+}
+
+Defect read_defect(const Checkpoint& checkpoint, const CheckpointTensor& tensor,
+                   const Error& error) {
+  const std::string file = file_of(checkpoint, tensor);
+  const bool shrank = error.code == ErrorCode::bad_file;
+  return make_defect(shrank ? DefectCode::truncated : DefectCode::unreadable, file,
+                     tensor.info.name, tensor.info.offset,
+                     fmt::format("{}: {}: {}", file, tensor.info.name, error.message));
+}
+
+std::uint64_t bytes_there(const Checkpoint& checkpoint, const CheckpointTensor& tensor) {
+  const std::uint64_t size = checkpoint.shards[tensor.shard].file.size();
+  return tensor.info.offset >= size ? 0 : std::min(tensor.info.bytes, size - tensor.info.offset);
+}
+
+std::string position(const Shape& shape, std::uint64_t index) {
+  std::string text;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    text = fmt::format("{}{}{}", index % shape[i], text.empty() ? "" : ", ", text);
+    index /= shape[i];
+  }
+  return "[" + text + "]";
+}
+
+Result<VerifyReport> verify_checkpoint(const std::filesystem::path& path,
+                                       const VerifyOptions& options) {
+  const ReadTotals before = read_totals();
+  OCTAVO_TRY(const Survey survey, survey_checkpoint(path, options.open));
+  const Checkpoint& checkpoint = survey.checkpoint;
+  VerifyReport report;
+  report.defects = survey.defects;
+  report.notes = survey.notes;
+  report.files = checkpoint.shards.size();
+  report.tensors = checkpoint.tensors.size();
+  report.tensor_bytes = checkpoint.tensor_bytes;
+  const auto finish = [&] {
+    const ReadTotals after = read_totals();
+    report.read = {after.calls - before.calls, after.bytes - before.bytes};
+    return std::move(report);
+  };
+  if (!survey.weights_chosen) return finish();
+  const Result<Pairing> pairing = pair_scales(checkpoint, options.pairing);
+  if (!pairing) {
+    const bool shrank = pairing.error().code == ErrorCode::bad_file;
+    report.defects.push_back(make_defect(shrank ? DefectCode::truncated : DefectCode::unreadable,
+                                         path.string(), "", {}, pairing.error().message));
+    return finish();
+  }
+  report.fp8_weights = pairing->weights.size() + pairing->unpaired_weights;
+  report.scales = count_scales(*pairing);
+  take_problems(survey, *pairing, report);
+  check_config(survey, *pairing, report.defects);
+  verify_scales(checkpoint, *pairing, options.threads, report);
+  if (options.full) verify_elements(checkpoint, *pairing, options, report);
+  return finish();
+}
+
+}  // namespace octavo
