@@ -29,7 +29,8 @@ struct Error {
 template <class T>
 using Result = std::expected<T, Error>;
 
-// Text from a file, safe for one line and for a terminal: control characters become \xNN.
+// Text from a file, safe for one line, a terminal and JSON: control characters and what is no UTF-8
+// become \xNN.
 std::string printable(std::string_view text);
 
 // `message` is made printable: names in it come from files.

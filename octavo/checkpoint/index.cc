@@ -43,6 +43,11 @@ std::optional<Index> survey_padded(const simdjson::padded_string& text, std::str
       return refuse(defects, index_syntax, name, tensor,
                     fmt::format("weight_map[\"{}\"] is not a file name", tensor));
     }
+    if (given.find('\0') != given.npos) {
+      return refuse(
+          defects, index_path, name, tensor,
+          fmt::format("weight_map[\"{}\"] has a NUL byte in its file name: {}", tensor, given));
+    }
     const fs::path relative(given);
     if (given.empty() || relative.is_absolute() ||
         std::ranges::find(relative, fs::path("..")) != relative.end()) {

@@ -1,5 +1,7 @@
 #include "tests/support/command.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +23,8 @@ std::string shell_quoted(std::string_view text) {
   for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
 }
+
+int exit_status(int ended) { return WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended); }
 
 }  // namespace
 
@@ -51,8 +55,32 @@ Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view b
   line += " > " + shell_quoted((streams / "out").string()) + " 2> " +
           shell_quoted((streams / "err").string());
   const int ended = std::system(line.c_str());
-  const int status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
-  return {status, read_string(streams / "out"), read_string(streams / "err")};
+  return {exit_status(ended), read_string(streams / "out"), read_string(streams / "err")};
+}
+
+MeasuredOutcome run_octavo_measured(const std::vector<std::string>& arguments) {
+  const TempDir streams;
+  const std::string out = (streams / "out").string();
+  const std::string err = (streams / "err").string();
+  std::vector<std::string> words = {OCTAVO_APP};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const ::pid_t child = ::fork();
+  if (child < 0) throw std::runtime_error("cannot fork");
+  if (child == 0) {
+    constexpr int kFlags = O_CREAT | O_TRUNC | O_WRONLY;
+    const int files[] = {::open(out.c_str(), kFlags, 0644), ::open(err.c_str(), kFlags, 0644)};
+    if (::dup2(files[0], STDOUT_FILENO) >= 0 && ::dup2(files[1], STDERR_FILENO) >= 0)
+      ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  int ended = 0;
+  struct ::rusage usage{};
+  if (::wait4(child, &ended, 0, &usage) != child) throw std::runtime_error("cannot wait");
+  return {{exit_status(ended), read_string(out), read_string(err)},
+          static_cast<std::uint64_t>(usage.ru_maxrss) * 1024};
 }
 
 bool built_with_sanitizers() { return std::string_view(OCTAVO_SANITIZERS) != ""; }

@@ -1,6 +1,7 @@
 // Directories that go away, and runs of the real program.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -34,6 +35,14 @@ std::string only_line(const Outcome& run);
 // `before` is shell text in front of the program: "OCTAVO_CPU=generic ", "ulimit -d 1048576; ",
 // "taskset -c 0 ".
 Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view before = "");
+
+struct MeasuredOutcome {
+  Outcome run;
+  // The most memory that the program held at a time, mapped files included. The kernel counts what
+  // the test itself held when it started it as well, so that this is never too little.
+  std::uint64_t peak_bytes;
+};
+MeasuredOutcome run_octavo_measured(const std::vector<std::string>& arguments);
 
 // The program was built with address sanitizer, whose shadow memory hides what the program takes.
 bool built_with_sanitizers();
