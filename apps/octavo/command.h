@@ -13,13 +13,13 @@
 
 namespace octavo::app {
 
-// 3 (a check found defects or differences) belongs to commands that check.
-enum ExitStatus { kFine = 0, kFailed = 1, kBadUsage = 2 };
+enum ExitStatus { kFine = 0, kFailed = 1, kBadUsage = 2, kDifferences = 3 };
 
 // Every command adds itself and leaves its exit status in `status` when it was the one that ran.
 void add_quantize(CLI::App& app, int& status);
 void add_dequantize(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
+void add_compare(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 
 // The group in --help of options about weights of the source that are FP8 or FP4.
