@@ -24,7 +24,7 @@ constexpr std::string_view kStyle = R"(
   :root { --page: #16181c; --ink: #e6e4df; --soft: #9aa1ab; --line: #33373e; --card: #1e2126;
     --same: #3a4654; --near: #2b343e; --bad: #ff5c85; --hole: #1e2126; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 76rem; padding: 1.5rem 1rem 3rem; background: var(--page);
+body { margin: 0 auto; max-width: 84rem; padding: 1.5rem 1rem 3rem; background: var(--page);
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .75rem; }
 h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; }
@@ -63,7 +63,7 @@ th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(-
   font-variant-numeric: tabular-nums; white-space: nowrap; vertical-align: top; }
 th { color: var(--soft); font-weight: 600; }
 th:first-child, td:first-child { text-align: left; font-family: ui-monospace, monospace;
-  white-space: normal; overflow-wrap: anywhere; min-width: 14rem; }
+  white-space: normal; overflow-wrap: anywhere; min-width: 18rem; }
 .text { text-align: left; }
 td.alarm { color: var(--bad); font-weight: 600; }
 )";
@@ -91,19 +91,15 @@ std::string counts_html(const Comparison& comparison) {
                     number_words(d.rms), d.cosine);
 }
 
-std::string legend_html(const HeatScale& scale) {
-  std::string html = "<div class=\"legend\">\n";
-  if (scale.high > scale.low) {
-    std::string stops;
-    constexpr int kStops = 8;
-    for (int i = 0; i <= kStops; ++i) {
-      stops += ", " + heat_colour(scale.low + (scale.high - scale.low) * i / kStops, scale);
-    }
-    html += fmt::format(
-        "<span>{:.0f} dB <i class=\"ramp\" style=\"background:linear-gradient(90deg{})\"></i> "
-        "{:.0f} dB</span>\n",
-        scale.low, stops, scale.high);
-  }
+std::string legend_html() {
+  std::string stops;
+  constexpr int kStops = 8;
+  for (int i = 0; i <= kStops; ++i)
+    stops += ", " + heat_colour(kHeatLow + (kHeatHigh - kHeatLow) * i / kStops);
+  std::string html = fmt::format(
+      "<div class=\"legend\">\n<span>{:.0f} dB or less <i class=\"ramp\" "
+      "style=\"background:linear-gradient(90deg{})\"></i> {:.0f} dB or more</span>\n",
+      kHeatLow, stops, kHeatHigh);
   constexpr std::pair<const char*, const char*> kKinds[] = {
       {"equal_bits", "equal"},
       {"different", "different (red frame)"},
@@ -122,21 +118,28 @@ std::string legend_html(const HeatScale& scale) {
          "height=\"16\"/></svg>no such tensor in either</span>\n</div>\n";
 }
 
+std::string remark(const TensorComparison& tensor) {
+  if (!tensor.a) return " in A";
+  if (!tensor.b) return " in B";
+  if (!tensor.difference) {
+    return fmt::format("<br>{} / {}", to_string(tensor.a->shape), to_string(tensor.b->shape));
+  }
+  const std::uint64_t count = tensor.difference->non_finite;
+  return count > 0 ? fmt::format("<br>{} NaN or infinite", count) : "";
+}
+
 std::string row_html(const TensorComparison& tensor) {
   const auto cell = [](const std::string& text) { return "<td>" + text + "</td>"; };
-  std::string html = fmt::format(
-      "<tr><td><bdi>{}</bdi></td><td class=\"text{}\">{}{}</td>", html_text(tensor.name),
-      tensor.verdict < Verdict::rounded ? " alarm" : "", verdict_name(tensor.verdict),
-      !tensor.a   ? " in A"
-      : !tensor.b ? " in B"
-                  : "");
+  std::string html =
+      fmt::format("<tr><td><bdi>{}</bdi></td><td class=\"text{}\">{}{}</td>",
+                  html_text(tensor.name), tensor.verdict < Verdict::rounded ? " alarm" : "",
+                  verdict_name(tensor.verdict), remark(tensor));
   if (tensor.difference) {
     const Difference& d = *tensor.difference;
     html += cell(decibels(d.snr_db)) + cell(number_words(d.max_abs)) + cell(number_words(d.rms)) +
-            cell(fmt::format("{:.6f}", d.cosine)) + cell(fmt::format("{}", d.differing)) +
-            cell(fmt::format("{}", d.non_finite));
+            cell(fmt::format("{:.6f}", d.cosine)) + cell(fmt::format("{}", d.differing));
   } else {
-    for (int i = 0; i < 6; ++i) html += cell("\u2013");
+    for (int i = 0; i < 5; ++i) html += cell("\u2013");
   }
   html += fmt::format("<td class=\"text\">{}</td>",
                       tensor.worst ? html_text(worst_words(*tensor.worst)) : "");
@@ -157,7 +160,7 @@ std::string table_html(const Comparison& comparison) {
   return fmt::format(
       "<h2>The worst {}</h2>\n<div class=\"wide\"><table>\n<tr><th>tensor</th><th "
       "class=\"text\">verdict</th><th>SNR dB</th><th>max abs</th><th>RMS</th><th>cosine</th>"
-      "<th>differing</th><th>NaN, inf</th><th class=\"text\">worst element: A / B</th><th "
+      "<th>differing</th><th class=\"text\">worst element: A / B</th><th "
       "class=\"text\">formats</th></tr>\n{}</table></div>\n",
       count, rows);
 }
@@ -204,12 +207,11 @@ std::string comparison_html(const Comparison& comparison, const std::string& a,
       "<dl><dt>A</dt><dd>{1}</dd><dt>B</dt><dd>{2}</dd></dl>\n",
       kStyle, html_text(a), html_text(b));
   html += counts_html(comparison);
-  const HeatScale scale = heat_scale(comparison);
-  html += "<h2>Signal to noise by layer and module</h2>\n" + legend_html(scale);
+  html += "<h2>Signal to noise by layer and module</h2>\n" + legend_html();
   for (const HeatMap& map : heat_maps(comparison)) {
     html += fmt::format("<h3>{}</h3>\n<div class=\"wide\">{}</div>\n",
                         map.prefix.empty() ? "outside of the layers" : html_text(map.prefix) + ".*",
-                        heat_svg(map, scale));
+                        heat_svg(map));
   }
   html += table_html(comparison);
   for (const std::string& warning : comparison.warnings)

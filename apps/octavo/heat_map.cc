@@ -53,8 +53,7 @@ Place place_of(std::string_view tensor) {
   return place;
 }
 
-// Worse than another in the order of Comparison::tensors, which is worst first.
-struct Entry {
+struct Entry {  // in the order of Comparison::tensors: worst first
   Place place;
   const TensorComparison* tensor;
 };
@@ -101,9 +100,7 @@ Colour ramp(double share) {
           mix(kRamp[i].blue, kRamp[i + 1].blue)};
 }
 
-Colour colour_of(double snr_db, const HeatScale& scale) {
-  return ramp(scale.high > scale.low ? (snr_db - scale.low) / (scale.high - scale.low) : 0);
-}
+Colour colour_of(double snr_db) { return ramp((snr_db - kHeatLow) / (kHeatHigh - kHeatLow)); }
 
 bool is_dark(const Colour& colour) {
   return 0.299 * colour.red + 0.587 * colour.green + 0.114 * colour.blue < 140;
@@ -142,7 +139,7 @@ std::string tooltip(const HeatCell& cell) {
   return escaped;
 }
 
-std::string cell_svg(const HeatCell& cell, const HeatScale& scale, double x, double y) {
+std::string cell_svg(const HeatCell& cell, double x, double y) {
   const TensorComparison& tensor = *cell.worst;
   std::string kind(verdict_name(tensor.verdict));
   std::string fill;
@@ -150,9 +147,9 @@ std::string cell_svg(const HeatCell& cell, const HeatScale& scale, double x, dou
   const bool measured = tensor.difference && tensor.difference->differing > 0;
   if (measured && tensor.difference->non_finite == 0) {
     const double snr = tensor.difference->snr_db;
-    const Colour colour = colour_of(snr, scale);
-    fill = fmt::format(" style=\"fill:{}\"", heat_colour(snr, scale));
-    text = std::isfinite(snr) ? fmt::format("{:.0f}", snr) : "\u2212\u221E";
+    const Colour colour = colour_of(snr);
+    fill = fmt::format(" style=\"fill:{}\"", heat_colour(snr));
+    text = std::isfinite(snr) ? fmt::format("{:.1f}", snr) : "\u2212\u221E";
     kind += is_dark(colour) ? " on-dark" : " on-light";
   } else {
     text = tensor.verdict == Verdict::missing     ? "\u00D7"
@@ -216,27 +213,13 @@ std::vector<HeatMap> heat_maps(const Comparison& comparison) {
   return maps;
 }
 
-HeatScale heat_scale(const Comparison& comparison) {
-  constexpr double kLeastSpan = 6;  // decibels: one bit; less is no visible difference
-  double low = HUGE_VAL;
-  double high = -HUGE_VAL;
-  for (const TensorComparison& tensor : comparison.tensors) {
-    if (!tensor.difference || !std::isfinite(tensor.difference->snr_db)) continue;
-    low = std::min(low, tensor.difference->snr_db);
-    high = std::max(high, tensor.difference->snr_db);
-  }
-  if (low > high) return {};
-  low = std::max(0.0, std::floor(low));
-  return {low, std::max(low + kLeastSpan, std::ceil(high))};
-}
-
-std::string heat_colour(double snr_db, const HeatScale& scale) {
-  const Colour c = colour_of(snr_db, scale);
+std::string heat_colour(double snr_db) {
+  const Colour c = colour_of(snr_db);
   return fmt::format("#{:02x}{:02x}{:02x}", static_cast<int>(c.red), static_cast<int>(c.green),
                      static_cast<int>(c.blue));
 }
 
-std::string heat_svg(const HeatMap& map, const HeatScale& scale) {
+std::string heat_svg(const HeatMap& map) {
   // Column labels rise to the right at 45 degrees, and need as much room there as above.
   const double rise = label_width(map.columns) * std::sqrt(0.5) + 12;
   const double left = label_width(map.rows) + 10;
@@ -260,7 +243,7 @@ std::string heat_svg(const HeatMap& map, const HeatScale& scale) {
                        html_text(label(map.rows[r])));
   }
   for (const auto& [at, cell] : map.cells) {
-    svg += cell_svg(cell, scale, left + static_cast<double>(at.second * kCellWidth),
+    svg += cell_svg(cell, left + static_cast<double>(at.second * kCellWidth),
                     rise + static_cast<double>(at.first * kCellHeight));
   }
   return svg + "</svg>\n";

@@ -31,14 +31,12 @@ struct HeatMap {
 // of what is in no layer, prefix empty, comes last.
 std::vector<HeatMap> heat_maps(const Comparison& comparison);
 
-// Decibels at the two ends of the colours, for all maps of a page.
-struct HeatScale {
-  double low = 0;
-  double high = 0;  // low: no tensor has a finite SNR
-};
-HeatScale heat_scale(const Comparison& comparison);
-std::string heat_colour(double snr_db, const HeatScale& scale);  // "#a1b2c3"
+// Decibels at the two ends of the colours, the same on every page: rounding to E4M3 leaves about
+// 31.5, to packed FP4 about 19.
+inline constexpr double kHeatLow = 0;
+inline constexpr double kHeatHigh = 40;
+std::string heat_colour(double snr_db);  // "#a1b2c3"
 
-std::string heat_svg(const HeatMap& map, const HeatScale& scale);
+std::string heat_svg(const HeatMap& map);
 
 }  // namespace octavo::app
