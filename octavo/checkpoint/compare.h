@@ -1,5 +1,5 @@
-// Two checkpoints, tensor by tensor: the same bits, the same numbers, numbers that one rounding
-// apart, or different.
+// Two checkpoints, tensor by tensor: the same bits, the same numbers, one rounding apart, or
+// different.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ enum class Verdict : std::uint8_t {
   missing,       // only one of the checkpoints has it
   different,     // shapes differ, or an element does by more than `rounded` allows
   rounded,       // every element lies within half a step of the coarser of both formats there
-                 // (docs/numerics.md, "Rounded")
+                 // (docs/cli.md, "compare")
   equal_values,  // every element is the same number: NaN is NaN, -0 is 0
   equal_bits,    // dtype, shape, bytes, and dtype, layout and bytes of the scales
 };

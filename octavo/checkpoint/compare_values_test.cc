@@ -57,8 +57,8 @@ void check_scaled(float scale, float inv_scale, std::mt19937_64& random) {
       const double near = decode<F>(static_cast<Code<F>>(code));
       const double far = decode<F>(static_cast<Code<F>>(other));
       const double margin = std::fabs(t - (near + far) / 2);
-      if (margin <= 8 * 0x1p-24 * std::max(t, far))
-        continue;  // 8 > the five halves of an ulp, twice
+      // Slack of 3 u and a product that is off by u: beyond 4 u, and 5 in double, nothing passes.
+      if (margin <= 5 * 0x1p-24 * std::max(t, far)) continue;
       EXPECT_FALSE(within(grid, x, value(other))) << kFormat.name << " " << x << " x " << scale;
     }
   }
@@ -165,7 +165,9 @@ TEST(CompareValues, RunsAreThePlainSums) {
         EXPECT_EQ(got.non_finite, special ? 1u : 0u) << count;
         EXPECT_EQ(got.beyond_rounding, differing > 0 || special) << count;
         EXPECT_EQ(got.worst.has_value(), largest > 0 || special) << count;
-        if (got.worst) EXPECT_EQ(got.worst->index, 100 + worst) << count << special;
+        if (got.worst) {
+          EXPECT_EQ(got.worst->index, 100 + worst) << count << special;
+        }
       }
     }
   }

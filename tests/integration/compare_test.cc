@@ -4,7 +4,7 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
+#include <sstream>
 
 #include "tests/support/command.h"
 #include "tests/support/inputs.h"
@@ -355,6 +355,19 @@ TEST_F(Compare, ScalesBelongToTheirWeight) {
   Tensors other = unfit;
   other.at(kScale) = make_tensor("F32", {3, 3}, std::vector<float>(9, 2.0f));
   EXPECT_EQ(run(unfit, other, {"--json"}).json().at("summary").at("different"), 1);
+}
+
+TEST_F(Compare, HelpAndBadUsage) {
+  const Outcome help = run_octavo({"compare", "--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_THAT(help.out, AllOf(HasSubstr("\n  octavo compare"), HasSubstr("--min-snr DB")));
+  std::istringstream lines(help.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  EXPECT_EQ(run_octavo({"compare", path("a")}).status, 2);
+  EXPECT_EQ(run_octavo({"compare", path("a"), path("b"), "--min-snr", "loud"}).status, 2);
+  const Outcome absent = run_octavo({"compare", path("a"), path("b")});
+  EXPECT_EQ(absent.status, 1);
+  EXPECT_THAT(only_line(absent), HasSubstr(path("a")));
 }
 
 TEST_F(Compare, MinimalSnr) {
