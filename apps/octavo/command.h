@@ -22,6 +22,7 @@ void add_quantize(CLI::App& app, int& status);
 void add_dequantize(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
 void add_verify(CLI::App& app, int& status);
+void add_compare(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 
 // The group in --help of options about weights of the source that are FP8 or FP4.

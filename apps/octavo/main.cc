@@ -31,7 +31,8 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
 int run(int argc, char** argv) {
   int status = kFine;
   CLI::App app(
-      "Octavo: FP8 for C++. Quantizes, dequantizes and inspects model checkpoints on any machine.",
+      "Octavo: FP8 for C++. Quantizes, dequantizes, inspects and compares model checkpoints on any "
+      "machine.",
       "octavo");
   app.formatter(std::make_shared<HelpFormat>());
   app.failure_message(usage_error);
@@ -44,6 +45,7 @@ int run(int argc, char** argv) {
   add_dequantize(app, status);
   add_inspect(app, status);
   add_verify(app, status);
+  add_compare(app, status);
   add_info(app, status);
   for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
   if (argc == 1) {
