@@ -28,8 +28,8 @@ struct Arguments {
 };
 
 constexpr const char* kFooter =
-    R"(Tensors are matched by name and compared as the numbers they stand for, whatever their format: an FP8
-weight is code x scale. A is the reference of SNR and cosine. Verdicts, worst first:
+    R"(Tensors are matched by name and compared as the numbers they stand for, whatever their format: an
+FP8 weight is code x scale. A is the reference of the SNR. Verdicts, worst first:
 
   missing       only one of the two has it
   different     other shapes, or differences that no rounding explains
@@ -46,7 +46,7 @@ Examples:
 
 bool is_difference(const TensorComparison& tensor, std::optional<double> min_snr) {
   if (tensor.verdict >= Verdict::equal_values) return false;
-  if (!min_snr || !tensor.difference || tensor.difference->non_finite > 0) return true;
+  if (!min_snr || !tensor.difference) return true;
   return tensor.difference->snr_db < *min_snr;
 }
 
