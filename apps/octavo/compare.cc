@@ -87,7 +87,7 @@ Result<int> run(const Arguments& arguments) {
 void add_compare(CLI::App& app, int& status) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
-      "compare", "Two checkpoints, tensor by tensor: equal, rounded or different, and by how much");
+      "compare", "Tensor by tensor: equal, rounded or different, and by how much");
   command->footer(kFooter);
   for (auto& [name, path] : {std::pair("A", &arguments->a), std::pair("B", &arguments->b)}) {
     command->add_option(name, *path, "Model directory, or one .safetensors file")->required();
