@@ -29,8 +29,8 @@ struct Arguments {
 };
 
 constexpr const char* kFooter =
-    R"(Tensors are matched by name and compared as the numbers they stand for, whatever their format: an FP8
-weight is code x scale. A is the reference of SNR and cosine. Verdicts, worst first:
+    R"(Tensors are matched by name and compared as the numbers they stand for, whatever their format: an
+FP8 weight is code x scale. A is the reference of the SNR. Verdicts, worst first:
 
   missing       only one of the two has it
   different     other shapes, or differences that no rounding explains
@@ -47,7 +47,7 @@ Examples:
 
 bool is_difference(const TensorComparison& tensor, std::optional<double> min_snr) {
   if (tensor.verdict >= Verdict::equal_values) return false;
-  if (!min_snr || !tensor.difference || tensor.difference->non_finite > 0) return true;
+  if (!min_snr || !tensor.difference) return true;
   return tensor.difference->snr_db < *min_snr;
 }
 
@@ -88,7 +88,7 @@ Result<int> run(const Arguments& arguments) {
 void add_compare(CLI::App& app, int& status) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
-      "compare", "Two checkpoints, tensor by tensor: equal, rounded or different, and by how much");
+      "compare", "Tensor by tensor: equal, rounded or different, and by how much");
   command->footer(kFooter);
   for (auto& [name, path] : {std::pair("A", &arguments->a), std::pair("B", &arguments->b)}) {
     command->add_option(name, *path, "Model directory, or one .safetensors file")->required();

@@ -107,8 +107,9 @@ bool is_dark(const Colour& colour) {
 }
 
 // Cut in its middle, between characters of UTF-8.
-std::string label(std::string_view name) {
-  if (name.size() <= kLabelBytes) return std::string(name);
+std::string label(std::string_view tensor) {
+  const std::string name = printable(tensor);
+  if (name.size() <= kLabelBytes) return name;
   const auto continues = [&](std::size_t at) {
     return (static_cast<unsigned char>(name[at]) & 0xC0) == 0x80;
   };
@@ -116,7 +117,7 @@ std::string label(std::string_view name) {
   std::size_t tail = name.size() - kLabelBytes / 2 + 1;
   while (head > 0 && continues(head)) --head;
   while (tail < name.size() && continues(tail)) ++tail;
-  return fmt::format("{}\u2026{}", name.substr(0, head), name.substr(tail));
+  return name.substr(0, head) + "\u2026" + name.substr(tail);
 }
 
 std::string tooltip(const HeatCell& cell) {

@@ -31,8 +31,7 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
 int run(int argc, char** argv) {
   int status = kFine;
   CLI::App app(
-      "Octavo: FP8 for C++. Quantizes, dequantizes, inspects and compares model checkpoints on any "
-      "machine.",
+      "Octavo: FP8 for C++. Quantizes, dequantizes, inspects and compares model checkpoints.",
       "octavo");
   app.formatter(std::make_shared<HelpFormat>());
   app.failure_message(usage_error);

@@ -268,8 +268,10 @@ Difference difference_of(const ValueSums& sums, std::uint64_t elements) {
   Difference d{elements, sums.differing, sums.non_finite, as_double(sums.max_abs), 0, 0, 1};
   const std::uint64_t finite = elements - sums.non_finite;
   if (finite > 0) d.rms = as_double(std::sqrt(sums.dd / static_cast<long double>(finite)));
-  d.snr_db = sums.dd == 0 ? std::numeric_limits<double>::infinity()
-                          : static_cast<double>(10 * std::log10(sums.aa / sums.dd));
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  d.snr_db = sums.non_finite > 0 ? -kInfinity
+             : sums.dd == 0      ? kInfinity
+                                 : static_cast<double>(10 * std::log10(sums.aa / sums.dd));
   if (sums.differing == sums.non_finite || (sums.aa == 0 && sums.bb == 0)) {
     d.cosine = 1;
   } else if (sums.aa == 0 || sums.bb == 0) {
@@ -324,8 +326,7 @@ TensorComparison describe(const Pair& pair) {
 bool is_worse(const TensorComparison& x, const TensorComparison& y) {
   if (x.verdict != y.verdict) return x.verdict < y.verdict;
   const auto snr = [](const TensorComparison& t) {
-    const bool measured = t.difference && t.difference->non_finite == 0;
-    return measured ? t.difference->snr_db : -std::numeric_limits<double>::infinity();
+    return t.difference ? t.difference->snr_db : -std::numeric_limits<double>::infinity();
   };
   if (snr(x) != snr(y)) return snr(x) < snr(y);
   return x.name < y.name;

@@ -44,7 +44,8 @@ struct Difference {
   std::uint64_t non_finite = 0;  // of these: NaN or infinite in a or b alone, or other infinities
   double max_abs = 0;
   double rms = 0;
-  double snr_db = 0;  // sum(a^2) / sum((a - b)^2); infinity: no difference; -infinity: a is zero
+  double snr_db = 0;  // sum(a^2) / sum((a - b)^2); infinity: no difference; -infinity: a is zero,
+                      // or non_finite is not
   double cosine = 1;  // of two zero vectors 1, of one 0
 };
 

@@ -228,6 +228,21 @@ TEST_F(Compare, PackedFourBitAndFusedExperts) {
   EXPECT_EQ(only(fp4, plain()).at("verdict"), "different");
 }
 
+// Wider than a window: its second half begins within a block.
+TEST_F(Compare, RowsWiderThanAWindow) {
+  constexpr Extent kWide{3, 140'000};
+  const Tensor wide = bf16_weight(kWide, 12);
+  const Tensors fp8 = quantized(wide, {.block_cols = 48});
+  const Json tensor = run({{kName, wide}}, fp8, {"--json", "--weight-block-size", "128,48"})
+                          .json()
+                          .at("tensors")
+                          .at(0);
+  EXPECT_EQ(tensor.at("verdict"), "rounded");
+  expect_figures(
+      tensor, values_of(wide),
+      dequantize(fp8.at(kName).bytes, Fp8::e4m3fn, kWide, values_of(fp8.at(kScale)), 128, 48));
+}
+
 TEST_F(Compare, WideFormats) {
   const std::vector<float> values = gaussian(kRagged, 7);
   const Tensor bf16 = make_tensor("BF16", {kRagged.count()}, values);
@@ -434,6 +449,25 @@ TEST_F(Compare, ThePageStandsAloneAndEscapesNames) {
   EXPECT_THAT(html,
               AllOf(HasSubstr("class=\"cell missing\""), HasSubstr("class=\"cell equal_bits\"")));
   EXPECT_FALSE(fs::exists(dir_ / ".report.html.partial"));
+}
+
+TEST_F(Compare, ThePageShowsExpertsAsTheirWorst) {
+  const auto expert = [](int layer, int number) {
+    return "model.layers." + std::to_string(layer) + ".mlp.experts." + std::to_string(number) +
+           ".w1.weight";
+  };
+  Tensors a;
+  for (const int layer : {9, 10})
+    for (const int number : {0, 1, 2})
+      a[expert(layer, number)] = make_tensor("F32", {1}, std::vector{1.0f});
+  Tensors b = a;
+  b[expert(10, 1)] = make_tensor("F32", {1}, std::vector{1.1f});
+  b[expert(10, 2)] = make_tensor("F32", {1}, std::vector{2.0f});
+  run(a, b, {"-q", "--html", path("report.html")});
+  const std::string html = read_string(path("report.html"));
+  EXPECT_THAT(html, HasSubstr("3 tensors, the worst: " + expert(10, 2)));
+  EXPECT_THAT(html, HasSubstr(">mlp.experts.*.w1</text>"));
+  EXPECT_LT(html.find(">9</text>"), html.find(">10</text>"));  // numbers as numbers
 }
 
 TEST_F(Compare, ThePageNeverReplacesAnInput) {
