@@ -49,7 +49,7 @@ enum class DefectCode : std::uint8_t {
   config_value,
   config_claims_quantized,
   config_lacks_quantization,
-  config_scale_fmt,
+  config_quantization,
   // weights and their scales
   missing_scale,
   unused_scale,
@@ -71,6 +71,7 @@ enum class DefectCode : std::uint8_t {
   other_weights,
   total_size,
   unfinished_run,
+  config_note,
   skip_entry_unused,
   skip_entry_quantized,
   skip_list_incomplete,

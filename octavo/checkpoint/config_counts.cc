@@ -1,12 +1,10 @@
-#include "octavo/checkpoint/config_check.h"
+#include "octavo/checkpoint/config_counts.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-
-#include "octavo/checkpoint/plan_internal.h"
 
 namespace octavo {
 namespace {
@@ -130,47 +128,10 @@ class CountCheck {
   Defects& defects_;
 };
 
-void check_quantization(const Survey& survey, const Pairing& pairing, Defects& defects) {
-  using enum DefectCode;
-  const Checkpoint& checkpoint = survey.checkpoint;
-  const QuantConfig& config = checkpoint.quantization;
-  const std::string file = (checkpoint.directory / "config.json").string();
-  const auto report = [&](DefectCode code, std::string_view message) {
-    defects.push_back(make_defect(code, file, "", {}, fmt::format("{}: {}", file, message)));
-  };
-  if (const Result<void> status = check_quant_method(checkpoint, pairing); !status) {
-    defects.push_back(make_defect(unsupported_format, file, "", {}, status.error().message));
-    return;
-  }
-  const bool quantized = !pairing.weights.empty() || pairing.unpaired_weights > 0;
-  if (config.present && !quantized && survey.defects.empty()) {
-    report(config_claims_quantized,
-           fmt::format("says quant_method \"{}\", but no tensor is quantized; remove "
-                       "quantization_config, or quantize the model",
-                       config.quant_method));
-  }
-  if (!config.present && quantized && !checkpoint.config_text.empty()) {
-    report(config_lacks_quantization,
-           fmt::format("has no quantization_config, but {} tensors are quantized: loaders would "
-                       "take their codes for numbers",
-                       pairing.weights.size() + pairing.unpaired_weights));
-  }
-  if (config.scale_fmt != "float") return;
-  for (const QuantizedWeight& weight : pairing.weights) {
-    if (!weight.scale || weight.format == Format::e2m1fn) continue;
-    const TensorInfo& scale = checkpoint.tensors[*weight.scale].info;
-    if (scale.dtype != DType::f8_e8m0) continue;
-    report(config_scale_fmt,
-           fmt::format("says scale_fmt float, but {} is F8_E8M0 (ue8m0)", scale.name));
-    return;
-  }
-}
-
 }  // namespace
 
-void check_config(const Survey& survey, const Pairing& pairing, Defects& defects) {
+void check_config_counts(const Survey& survey, Defects& defects) {
   const Checkpoint& checkpoint = survey.checkpoint;
-  check_quantization(survey, pairing, defects);
   const Implied implied = implied_by(checkpoint);
   CountCheck(survey, checkpoint.config, defects).run(implied);
   const auto text = checkpoint.config.find("text_config");
