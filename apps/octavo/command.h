@@ -25,6 +25,9 @@ void add_info(CLI::App& app, int& status);
 // The group in --help of options about weights of the source that are FP8 or FP4.
 inline constexpr const char* kQuantizedSourceGroup = "Sources that are quantized";
 
+// --quant-method, of every command that reads a source without changing what it is.
+void add_quant_method(CLI::App& command, std::string& method);
+
 // Failed writes do not throw: finish_output() sees those to stdout, and those to stderr cannot be
 // told to anyone.
 void write_text(std::FILE* stream, std::string_view text);
