@@ -78,7 +78,7 @@ Result<Inspection> inspect(const Arguments& arguments) {
 Result<void> run(const Arguments& arguments) {
   OCTAVO_TRY(const Inspection inspection, inspect(arguments));
   if (arguments.json) {
-    print_json(inspection_json(inspection));
+    print_inspection_json(inspection);
     return {};
   }
   print_inspection(inspection, arguments.all);

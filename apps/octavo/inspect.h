@@ -42,6 +42,6 @@ BlockSize edge_block(const QuantizedWeight& weight);
 // `all`: one row for each tensor, every entry of a list.
 void print_inspection(const Inspection& inspection, bool all);
 void print_tensor_parallel(const Inspection& inspection, bool all);
-OrderedJson inspection_json(const Inspection& inspection);
+void print_inspection_json(const Inspection& inspection);
 
 }  // namespace octavo::app

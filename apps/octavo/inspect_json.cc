@@ -1,4 +1,6 @@
 // `inspect --json`.
+#include <algorithm>
+
 #include "inspect.h"
 
 namespace octavo::app {
@@ -17,24 +19,20 @@ OrderedJson scale_json(const Checkpoint& checkpoint, const QuantizedWeight& weig
           {"edge", {edge.rows, edge.cols}}};
 }
 
-OrderedJson tensors_json(const Inspection& inspection) {
+OrderedJson tensor_json(const Inspection& inspection, std::size_t i) {
   const Checkpoint& checkpoint = inspection.checkpoint;
   const Pairing& pairing = inspection.pairing;
-  OrderedJson tensors = OrderedJson::array();
-  for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
-    const CheckpointTensor& tensor = checkpoint.tensors[i];
-    OrderedJson entry = {{"name", tensor.info.name},
-                         {"dtype", dtype_name(tensor.info.dtype)},
-                         {"shape", tensor.info.shape},
-                         {"bytes", tensor.info.bytes},
-                         {"file", checkpoint.shards[tensor.shard].file_name},
-                         {"role", role_of(inspection, i)},
-                         {"scale", nullptr}};
-    if (pairing.roles[i] == Pairing::Role::weight)
-      entry["scale"] = scale_json(checkpoint, pairing.weights[pairing.weight_of[i]]);
-    tensors.push_back(std::move(entry));
-  }
-  return tensors;
+  const CheckpointTensor& tensor = checkpoint.tensors[i];
+  OrderedJson entry = {{"name", tensor.info.name},
+                       {"dtype", dtype_name(tensor.info.dtype)},
+                       {"shape", tensor.info.shape},
+                       {"bytes", tensor.info.bytes},
+                       {"file", checkpoint.shards[tensor.shard].file_name},
+                       {"role", role_of(inspection, i)},
+                       {"scale", nullptr}};
+  if (pairing.roles[i] == Pairing::Role::weight)
+    entry["scale"] = scale_json(checkpoint, pairing.weights[pairing.weight_of[i]]);
+  return entry;
 }
 
 OrderedJson config_json(const QuantConfig& config) {
@@ -103,48 +101,64 @@ OrderedJson summary_json(const Inspection& inspection) {
   return summary;
 }
 
-OrderedJson tensor_parallel_json(const Checkpoint& checkpoint, const TensorParallelPlan& plan) {
-  OrderedJson rows = OrderedJson::array();
-  std::vector<std::size_t> refused(plan.degrees.size(), 0);
-  for (const SplitRow& row : plan.rows) {
-    OrderedJson results = OrderedJson::array();
-    for (std::size_t d = 0; d < plan.degrees.size(); ++d) {
-      const SplitResult& result = row.results[d];
-      if (result.verdict != SplitVerdict::works) ++refused[d];
-      results.push_back({{"degree", plan.degrees[d]},
-                         {"verdict", to_string(result.verdict)},
-                         {"shard", result.shard},
-                         {"reason", result.reason}});
-    }
-    rows.push_back({{"name", checkpoint.tensors[row.tensor].info.name},
-                    {"split", to_string(row.split)},
-                    {"expert", row.expert},
-                    {"block", row.block},
-                    {"results", std::move(results)}});
+OrderedJson split_json(const Inspection& inspection, const SplitRow& row) {
+  const std::vector<std::uint64_t>& degrees = inspection.tensor_parallel->degrees;
+  OrderedJson results = OrderedJson::array();
+  for (std::size_t d = 0; d < degrees.size(); ++d) {
+    const SplitResult& result = row.results[d];
+    results.push_back({{"degree", degrees[d]},
+                       {"verdict", to_string(result.verdict)},
+                       {"shard", result.shard},
+                       {"reason", result.reason}});
   }
+  return {{"name", inspection.checkpoint.tensors[row.tensor].info.name},
+          {"split", to_string(row.split)},
+          {"expert", row.expert},
+          {"block", row.block},
+          {"results", std::move(results)}};
+}
+
+OrderedJson degrees_json(const TensorParallelPlan& plan) {
   OrderedJson degrees = OrderedJson::array();
   for (std::size_t d = 0; d < plan.degrees.size(); ++d) {
-    degrees.push_back(
-        {{"degree", plan.degrees[d]}, {"works", refused[d] == 0}, {"refused", refused[d]}});
+    const auto refused = std::ranges::count_if(plan.rows, [&](const SplitRow& row) {
+      return row.results[d].verdict != SplitVerdict::works;
+    });
+    degrees.push_back({{"degree", plan.degrees[d]}, {"works", refused == 0}, {"refused", refused}});
   }
-  return {{"degrees", std::move(degrees)},
-          {"rows", std::move(rows)},
-          {"working_degrees", plan.working},
-          {"block_cutting_degrees", plan.cutting},
-          {"notes", plan.notes}};
+  return degrees;
+}
+
+std::string text_of(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+// An element a line, each made when it is printed: a model may have a hundred thousand tensors.
+template <class Element>
+void print_array(std::size_t size, Element element) {
+  print_out("[");
+  for (std::size_t i = 0; i < size; ++i)
+    print_out("{}\n{}", i == 0 ? "" : ",", text_of(element(i)));
+  print_out("\n]");
 }
 
 }  // namespace
 
-OrderedJson inspection_json(const Inspection& inspection) {
-  OrderedJson json;
-  json["tensors"] = tensors_json(inspection);
-  json["summary"] = summary_json(inspection);
+void print_inspection_json(const Inspection& inspection) {
+  print_out("{{\n\"tensors\": ");
+  print_array(inspection.checkpoint.tensors.size(),
+              [&](std::size_t i) { return tensor_json(inspection, i); });
+  print_out(",\n\"summary\": {}", text_of(summary_json(inspection)));
   if (inspection.tensor_parallel) {
-    json["tensor_parallel"] =
-        tensor_parallel_json(inspection.checkpoint, *inspection.tensor_parallel);
+    const TensorParallelPlan& plan = *inspection.tensor_parallel;
+    print_out(",\n\"tensor_parallel\": {{\n\"degrees\": {},\n\"rows\": ",
+              text_of(degrees_json(plan)));
+    print_array(plan.rows.size(),
+                [&](std::size_t i) { return split_json(inspection, plan.rows[i]); });
+    print_out(",\n\"working_degrees\": {},\n\"block_cutting_degrees\": {},\n\"notes\": {}\n}}",
+              text_of(plan.working), text_of(plan.cutting), text_of(plan.notes));
   }
-  return json;
+  print_out("\n}}\n");
 }
 
 }  // namespace octavo::app
