@@ -5,7 +5,18 @@
 #include <cstdio>
 #include <utility>
 
+#include "octavo/checkpoint/config_check.h"
+
 namespace octavo::app {
+
+void add_quant_method(CLI::App& command, std::string& method) {
+  command
+      .add_option("--quant-method", method,
+                  "What the source is taken to be (" + supported_quant_methods() +
+                      "); an error where its config says otherwise")
+      ->option_text("NAME")
+      ->group(kQuantizedSourceGroup);
+}
 
 void write_text(std::FILE* stream, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stream);

@@ -31,6 +31,9 @@ inline constexpr const char* kQuantizedSourceGroup = "Sources that are quantized
 // --max-header-size, which every command that opens a checkpoint has.
 void add_open_options(CLI::App& command, OpenOptions& options);
 
+// --quant-method, of every command that reads a source without changing what it is.
+void add_quant_method(CLI::App& command, std::string& method);
+
 // Failed writes do not throw: finish_output() sees those to stdout, and those to stderr cannot be
 // told to anyone.
 void write_text(std::FILE* stream, std::string_view text);

@@ -8,6 +8,7 @@ namespace {
 struct Arguments : ConvertArguments {
   std::string dtype = "bf16";
   std::string block_size;
+  std::string quant_method;
   bool clamp = false;
   bool allow_non_finite = false;
 };
@@ -32,6 +33,7 @@ Result<Conversion> conversion_of(const Arguments& arguments) {
                                              : DType::bf16;
   options.clamp = arguments.clamp;
   options.allow_non_finite = arguments.allow_non_finite;
+  options.quant_method = arguments.quant_method;
   options.pairing = arguments.pairing;
   if (!arguments.block_size.empty()) {
     OCTAVO_TRY(options.pairing.block, parse_block_size(arguments.block_size));
@@ -64,6 +66,7 @@ void add_dequantize(CLI::App& app, int& status) {
                    "Instead of what the config says (without one: 128,128)")
       ->option_text("ROWS,COLS")
       ->group(kQuantizedSourceGroup);
+  add_quant_method(*command, arguments->quant_method);
   add_conversion(*command, *arguments, status, [arguments] { return conversion_of(*arguments); });
 }
 

@@ -56,6 +56,7 @@ struct DequantizeOptions {
   DType dtype = DType::bf16;      // bf16, f16, f32
   bool clamp = false;             // what the dtype cannot hold becomes its largest finite value
   bool allow_non_finite = false;  // scales that are NaN or infinite are multiplied all the same
+  std::string quant_method;       // what the source is taken to be, or empty: the config's
   PairingOptions pairing;
 };
 

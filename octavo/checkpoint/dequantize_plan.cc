@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
+#include "octavo/checkpoint/config_check.h"
 #include "octavo/checkpoint/plan_internal.h"
 
 namespace octavo {
@@ -77,6 +79,7 @@ PlannedTensor decide(const Checkpoint& checkpoint, const Pairing& pairing, std::
 
 Result<ConversionPlan> plan_dequantize(const Checkpoint& checkpoint,
                                        const DequantizeOptions& options) {
+  OCTAVO_CHECK(check_asked_quant_method(checkpoint, options.quant_method));
   ConversionPlan plan;
   OCTAVO_TRY(plan.pairing, pair_scales(checkpoint, options.pairing));
   if (!plan.pairing.problems.empty())
@@ -102,6 +105,13 @@ Result<ConversionPlan> plan_dequantize(const Checkpoint& checkpoint,
           "no weight_block_size in the config: 128x128 was taken, which fits every scale");
   }
   OCTAVO_CHECK(check_quant_method(checkpoint, plan.pairing));
+  // The list decides nothing here, so that one that cannot be read is a warning too.
+  const auto skip_list = skip_list_warnings(checkpoint, plan.pairing);
+  if (skip_list) {
+    std::ranges::copy(*skip_list, std::back_inserter(plan.warnings));
+  } else {
+    plan.warnings.push_back(skip_list.error().message);
+  }
   plan.config_text =
       plan.pairing.weights.empty() ? checkpoint.config_text : config_for(checkpoint, options.dtype);
   if (!plan.pairing.weights.empty()) leave_out_stale_files(checkpoint, plan);

@@ -20,20 +20,9 @@ namespace {
 // hostile name (a segment in every second byte) costs no more than its length times this.
 constexpr int kMaxSegments = 64;
 
-// "model.language_model.layers.0" and "language_model.model.layers.0" are "layers.0". A glob that
-// nothing but wrappers holds in its place keeps them: "model.*" is not "*".
-std::string_view without_wrappers(std::string_view name) {
-  std::string_view rest = name;
-  for (bool again = true; again;) {
-    again = false;
-    for (const std::string_view prefix : {"model.", "language_model."}) {
-      if (!rest.starts_with(prefix) || rest.size() == prefix.size()) continue;
-      rest.remove_prefix(prefix.size());
-      again = true;
-    }
-  }
-  return rest.starts_with('*') ? name : rest;
-}
+// Every spelling of what stands in front of the modules of a language model.
+constexpr std::array<std::string_view, 4> kWrappers = {"", "model.", "model.language_model.",
+                                                       "language_model.model."};
 
 bool glob_matches(std::string_view pattern, std::string_view name) {
   std::size_t p = 0;
@@ -164,6 +153,17 @@ class Modules {
       OCTAVO_TRY(const bool matches, regex.matches_whole(module));
       if (matches) found.push_back(tensor);
     }
+    if (!found.empty()) return found;
+    std::string spelling;
+    for (const auto& [bare, tensor] : bare_) {
+      for (const std::string_view wrapper : kWrappers) {
+        spelling.assign(wrapper).append(bare);
+        OCTAVO_TRY(const bool matches, regex.matches_whole(spelling));
+        if (!matches) continue;
+        found.push_back(tensor);
+        break;
+      }
+    }
     return found;
   }
 
@@ -204,10 +204,29 @@ class Modules {
 
 }  // namespace
 
+// A glob that nothing but wrappers holds in its place keeps them: "model.*" is not "*".
+std::string_view without_wrappers(std::string_view name) {
+  std::string_view rest = name;
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view prefix : {"model.", "language_model."}) {
+      if (!rest.starts_with(prefix) || rest.size() == prefix.size()) continue;
+      rest.remove_prefix(prefix.size());
+      again = true;
+    }
+  }
+  return rest.starts_with('*') ? name : rest;
+}
+
+std::string_view normalized_entry(std::string_view entry) {
+  return entry.starts_with("re:") ? entry : without_wrappers(module_name(entry));
+}
+
 Result<NameList> NameList::parse(const std::vector<std::string>& entries,
                                  const std::vector<std::string>& tensors) {
   NameList list;
   list.entries_ = entries;
+  list.matches_.assign(entries.size(), 0);
   Modules modules(tensors);
   std::unordered_set<std::string_view> seen;
   std::vector<std::size_t> entry_of(tensors.size(), entries.size());
@@ -221,6 +240,9 @@ Result<NameList> NameList::parse(const std::vector<std::string>& entries,
     } else {
       found = modules.find(entry);
     }
+    std::ranges::sort(found);
+    found.erase(std::ranges::unique(found).begin(), found.end());
+    list.matches_[i] = found.size();
     if (found.empty()) list.unused_.emplace_back(entry);
     for (const std::size_t tensor : found) entry_of[tensor] = std::min(entry_of[tensor], i);
   }

@@ -21,7 +21,7 @@ namespace octavo {
 //   1. as a full name, of a module or of what contains it: "model.layers.0" names nothing in
 //      "vision_tower.layers.0" where "model.layers.0" exists;
 //   2. as a full name where the wrappers (model, language_model) in front do not matter, if the
-//      entry has one;
+//      entry has one; a regular expression is tried on every spelling of a name's wrappers;
 //   3. as part of a name, from the beginning of any segment on;
 //   4. the same without the entry's wrappers.
 class NameList {
@@ -36,10 +36,22 @@ class NameList {
   // Entries that name no tensor.
   const std::vector<std::string>& unused() const { return unused_; }
 
+  // How many tensors each entry names, as if it were alone; a repeated entry counts where it first
+  // stands.
+  const std::vector<std::size_t>& matches() const { return matches_; }
+
  private:
   std::vector<std::string> entries_;
+  std::vector<std::size_t> matches_;
   std::vector<std::string> unused_;
   std::map<std::string, std::size_t, std::less<>> entry_of_;  // by tensor; index into entries_
 };
+
+// An entry without what does not decide: wrappers in front and ".weight" at the end. A regular
+// expression stays as it is.
+std::string_view normalized_entry(std::string_view entry);
+
+// "model.language_model.layers.0" and "language_model.model.layers.0" are "layers.0".
+std::string_view without_wrappers(std::string_view name);
 
 }  // namespace octavo

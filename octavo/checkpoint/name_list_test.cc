@@ -234,5 +234,33 @@ TEST(NameList, TheFirstEntryThatNamesATensor) {
   EXPECT_THAT(list.unused(), ElementsAre("lm_head", "x*")) << "those that come second are in use";
 }
 
+TEST(NameList, CountsWhatEachEntryNames) {
+  const NameList list =
+      NameList::parse({"layers.0", "q", "layers.0", "x"},
+                      {"layers.0.q.weight", "layers.0.k.weight", "layers.1.q.weight"})
+          .value();
+  EXPECT_THAT(list.matches(), ElementsAre(2, 2, 0, 0)) << "a repeated entry where it first stands";
+}
+
+TEST(NameList, RegularExpressionsOfAnotherWrapper) {
+  const std::string bare = "layers.0.q.weight";
+  for (const char* tensor : {"model.", "model.language_model.", "language_model.model."}) {
+    for (const char* wrapper : {"model", "model\\.language_model", "language_model\\.model"}) {
+      EXPECT_TRUE(names(std::string("re:") + wrapper + "\\.layers\\.0\\.q", tensor + bare))
+          << wrapper << tensor;
+    }
+  }
+  EXPECT_FALSE(names("re:visual\\.layers\\.0\\.q", "model.layers.0.q.weight"));
+  // Where one spelling names something, the others are not tried.
+  EXPECT_THAT(named("re:model\\.q", {"model.q.weight", "model.language_model.q.weight"}),
+              ElementsAre("model.q.weight"));
+}
+
+TEST(NameList, Normalized) {
+  EXPECT_EQ(normalized_entry("model.language_model.layers.0.q.weight"), "layers.0.q");
+  EXPECT_EQ(normalized_entry("re:model.q"), "re:model.q");
+  EXPECT_EQ(normalized_entry("model.*"), "model.*");
+}
+
 }  // namespace
 }  // namespace octavo

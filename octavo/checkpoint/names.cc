@@ -6,20 +6,6 @@
 namespace octavo {
 namespace {
 
-std::string_view last_segment(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == name.npos ? name : name.substr(dot + 1);
-}
-
-bool has_segment(std::string_view name, std::string_view segment) {
-  for (std::size_t at = name.find(segment); at != name.npos; at = name.find(segment, at + 1)) {
-    const bool begins = at == 0 || name[at - 1] == '.';
-    const std::size_t end = at + segment.size();
-    if (begins && (end == name.size() || name[end] == '.')) return true;
-  }
-  return false;
-}
-
 template <std::size_t N>
 bool is_one_of(std::string_view name, const std::array<std::string_view, N>& names) {
   return std::ranges::find(names, name) != names.end();
@@ -54,7 +40,23 @@ bool is_router(std::string_view module) {
   return is_one_of(last_segment(module), kNames) || has_segment(module, "router");
 }
 
+bool is_mtp_projection(std::string_view module) { return last_segment(module) == "eh_proj"; }
+
 }  // namespace
+
+std::string_view last_segment(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == name.npos ? name : name.substr(dot + 1);
+}
+
+bool has_segment(std::string_view name, std::string_view segment) {
+  for (std::size_t at = name.find(segment); at != name.npos; at = name.find(segment, at + 1)) {
+    const bool begins = at == 0 || name[at - 1] == '.';
+    const std::size_t end = at + segment.size();
+    if (begins && (end == name.size() || name[end] == '.')) return true;
+  }
+  return false;
+}
 
 std::string_view module_name(std::string_view tensor) {
   if (tensor.ends_with(kWeightSuffix)) tensor.remove_suffix(kWeightSuffix.size());
@@ -91,9 +93,13 @@ std::optional<std::string_view> default_skip_reason(std::string_view tensor) {
   if (is_router(module)) return "router";
   if (module.ends_with("indexer.weights_proj")) return "indexer weight projection";
   if (has_segment(module, "compressor")) return "compressor";
-  // Multi-token prediction: published FP8 models and their loaders keep it wide.
-  if (last_segment(module) == "eh_proj") return "multi-token prediction projection";
+  // Multi-token prediction: published FP8 models keep it wide.
+  if (is_mtp_projection(module)) return "multi-token prediction projection";
   return std::nullopt;
+}
+
+bool is_wide_unasked(std::string_view tensor) {
+  return default_skip_reason(tensor).has_value() && !is_mtp_projection(module_name(tensor));
 }
 
 bool is_fused_expert(std::string_view tensor, const Shape& shape) {

@@ -122,5 +122,21 @@ TEST(FusedExperts, ByNameAndRank) {
   EXPECT_FALSE(is_fused_expert("vision.conv.weight", {4, 8, 16}));
 }
 
+TEST(WideUnasked, DefaultsButForMultiTokenPrediction) {
+  EXPECT_TRUE(is_wide_unasked("lm_head.weight"));
+  EXPECT_TRUE(is_wide_unasked("model.layers.0.mlp.gate.weight"));
+  EXPECT_FALSE(is_wide_unasked("model.layers.0.mlp.gate_proj.weight"));
+  EXPECT_FALSE(is_wide_unasked("model.layers.2.eh_proj.weight"));
+}
+
+TEST(Segments, Whole) {
+  EXPECT_TRUE(has_segment("mlp.experts.0", "experts"));
+  EXPECT_TRUE(has_segment("experts", "experts"));
+  EXPECT_FALSE(has_segment("mlp.shared_experts.0", "experts"));
+  EXPECT_FALSE(has_segment("mlp.experts_0", "experts"));
+  EXPECT_EQ(last_segment("a.b.c"), "c");
+  EXPECT_EQ(last_segment("a"), "a");
+}
+
 }  // namespace
 }  // namespace octavo

@@ -5,11 +5,12 @@
 
 namespace octavo {
 
-// unsupported: the tensors are quantized by a method whose codes are none of ours (GPTQ, AWQ, ...),
-// so that copying them beside a new config would give something that only looks like a model.
-Result<void> check_quant_method(const Checkpoint& checkpoint, const Pairing& pairing);
-
 // Side files that would contradict the result.
 void leave_out_stale_files(const Checkpoint& checkpoint, ConversionPlan& plan);
+
+// Where the skip list of the source's config is wrong: one warning of a kind. bad_model: it cannot
+// be read.
+Result<std::vector<std::string>> skip_list_warnings(const Checkpoint& checkpoint,
+                                                    const Pairing& pairing);
 
 }  // namespace octavo

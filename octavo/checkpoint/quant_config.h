@@ -15,12 +15,22 @@ namespace octavo {
 
 struct QuantConfig {
   bool present = false;
-  std::string quant_method;                    // "fp8", "compressed-tensors", ...
-  std::optional<BlockSize> weight_block_size;  // absent or null: nullopt
+  std::string file;          // where it stands: "config.json", "hf_quant_config.json"
+  std::string quant_method;  // "fp8", "compressed-tensors", "modelopt", ...
+  std::string quant_algo;    // ModelOpt's: "FP8", "FP8_PB_WO", ...
+  std::string format;        // compressed-tensors': "float-quantized", ...
+  // What shares a scale, where it is said: "tensor", "channel", "block", "group".
+  std::string strategy;
+  std::optional<BlockSize> weight_block_size;  // absent or null: nullopt; 1 x N of groups of N
+  std::string fmt;                             // of the codes: "e4m3", "e5m2"
   std::string scale_fmt;                       // "", "float", "ue8m0"
+  std::string activation_scheme;               // "dynamic", "static"
+  std::string expert_dtype;                    // "fp4", "fp8"; here or beside it in config.json
+  std::string kv_cache;                        // what is said of the KV cache, in words
   std::vector<std::string> skip;  // modules that were not converted, entries as written
   std::string skip_key;  // where they were found: modules_to_not_convert, ignored_layers, ignore,
                          // exclude_modules
+  std::vector<std::string> notes;  // what in it is ambiguous or not ours, one phrase each
 };
 
 // `file` for messages. bad_model: a block size that is no pair of positive numbers.

@@ -122,6 +122,94 @@ TEST(HfQuantConfig, ModelOpt) {
   EXPECT_EQ(bad.error().code, ErrorCode::bad_model);
 }
 
+TEST(HfQuantConfig, NamesOfWholeRecipes) {
+  const auto read_algo = [](const std::string& algo) {
+    return read_hf_quant_config(
+               Json::parse(R"({"quantization": {"kv_cache_quant_algo": "FP8", "quant_algo": ")" +
+                           algo + "\"}}"),
+               "dir/hf_quant_config.json")
+        .value();
+  };
+  const QuantConfig blocks = read_algo("FP8_PB_WO");
+  EXPECT_EQ(blocks.file, "hf_quant_config.json");
+  EXPECT_EQ(blocks.quant_algo, "FP8_PB_WO");
+  EXPECT_EQ(blocks.strategy, "block");
+  EXPECT_EQ(blocks.weight_block_size, BlockSize(128, 128));
+  EXPECT_EQ(blocks.kv_cache, "FP8");
+  EXPECT_EQ(read_algo("FP8").strategy, "tensor");
+  EXPECT_EQ(read_algo("FP8_PER_CHANNEL_PER_TOKEN").strategy, "channel");
+  EXPECT_EQ(read_algo("NVFP4").strategy, "");
+}
+
+std::string group(const std::string& name, const std::string& weights) {
+  return "\"" + name + R"(": {"targets": ["Linear"], "weights": )" + weights + "}";
+}
+
+TEST(CompressedTensors, OneGroupWhateverItsName) {
+  for (const char* structure : {"\"128x64\"", "[128, 64]"}) {
+    const auto config = read_member(
+        R"("format": "float-quantized", "kv_cache_scheme": {"num_bits": 8, "type": "float"},
+           "config_groups": {)" +
+        group("FP8_BLOCK", R"({"num_bits": 8, "type": "float", "strategy": "block",
+                               "block_structure": )" +
+                               std::string(structure) + "}") +
+        "}");
+    ASSERT_TRUE(config) << structure;
+    EXPECT_EQ(config->strategy, "block");
+    EXPECT_EQ(config->weight_block_size, BlockSize(128, 64));
+    EXPECT_EQ(config->format, "float-quantized");
+    EXPECT_EQ(config->kv_cache, "float of 8 bits");
+    EXPECT_THAT(config->notes, IsEmpty());
+  }
+}
+
+const std::string kChannel = R"({"num_bits": 8, "type": "float", "strategy": "channel"})";
+
+TEST(CompressedTensors, OtherStrategies) {
+  const auto channel = read_member("\"config_groups\": {" + group("a", kChannel) + "}");
+  ASSERT_TRUE(channel);
+  EXPECT_EQ(channel->strategy, "channel");
+  EXPECT_FALSE(channel->weight_block_size);
+  const auto groups =
+      read_member("\"config_groups\": {" + group("a", R"({"num_bits": 8, "type": "float",
+                                                 "strategy": "group", "group_size": 32})") +
+                  "}");
+  ASSERT_TRUE(groups);
+  EXPECT_EQ(groups->weight_block_size, BlockSize(1, 32));
+  const auto bad =
+      read_member("\"config_groups\": {" + group("g7", R"({"num_bits": 8, "type": "float",
+                                               "strategy": "block", "block_structure": "128"})") +
+                  "}");
+  ASSERT_FALSE(bad);
+  EXPECT_THAT(bad.error().message,
+              HasSubstr("dir/config.json: block_structure of config group g7"));
+}
+
+TEST(CompressedTensors, SeveralGroups) {
+  const auto agree = read_member("\"config_groups\": {" + group("a", kChannel) + ", " +
+                                 group("b", kChannel) + ", " + group("c", "null") + "}");
+  ASSERT_TRUE(agree);
+  EXPECT_EQ(agree->strategy, "channel");
+  EXPECT_THAT(agree->notes, IsEmpty());
+  const auto differ =
+      read_member("\"config_groups\": {" + group("a", kChannel) + ", " +
+                  group("b", R"({"num_bits": 4, "type": "int", "strategy": "group"})") + "}");
+  ASSERT_TRUE(differ);
+  EXPECT_EQ(differ->strategy, "");
+  EXPECT_THAT(differ->notes,
+              ElementsAre("its config_groups differ (a: float 8 bits, channel; b: int 4 bits, "
+                          "group)",
+                          "config group b is int of 4 bits, not FP8"));
+}
+
+TEST(QuantConfig, ExpertDtypeAtEitherLevel) {
+  EXPECT_EQ(read_member(R"("expert_dtype": "fp4")")->expert_dtype, "fp4");
+  EXPECT_EQ(read(R"({"expert_dtype": "fp4", "quantization_config": {}})")->expert_dtype, "fp4");
+  EXPECT_EQ(
+      read(R"({"text_config": {"expert_dtype": "fp8"}, "quantization_config": {}})")->expert_dtype,
+      "fp8");
+}
+
 TEST(WrittenQuantConfig, HasWhatIsReadAndNothingElse) {
   const Json plain = Json::parse(write_quant_config({}, {}));
   EXPECT_EQ(plain,

@@ -2,8 +2,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
+#include "octavo/checkpoint/config_check.h"
 #include "octavo/checkpoint/name_list.h"
 #include "octavo/checkpoint/names.h"
 #include "octavo/checkpoint/plan_internal.h"
@@ -256,6 +258,9 @@ Result<ConversionPlan> plan_quantize(const Checkpoint& checkpoint, const Quantiz
   Lists lists;
   OCTAVO_TRY(lists.not_convert, NameList::parse(options.not_convert, names));
   OCTAVO_TRY(lists.convert, NameList::parse(options.convert, names));
+  OCTAVO_TRY(const std::vector<std::string> skip_list,
+             skip_list_warnings(checkpoint, plan.pairing));
+  std::ranges::copy(skip_list, std::back_inserter(plan.warnings));
   OCTAVO_TRY(lists.source_skip, NameList::parse(checkpoint.quantization.skip, names));
 
   std::size_t quantized = 0;

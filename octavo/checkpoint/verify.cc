@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "octavo/checkpoint/config_check.h"
+#include "octavo/checkpoint/config_counts.h"
+#include "octavo/checkpoint/skip_list_check.h"
 #include "octavo/checkpoint/verify_internal.h"
 
 namespace octavo {
@@ -25,6 +27,53 @@ void take_problems(const Survey& survey, const Pairing& pairing, VerifyReport& r
     report.unpaired += half ? 1 : 0;
     report.defects.push_back(problem);
   }
+}
+
+DefectCode code_of(const ConfigFact& fact) {
+  if (!fact.contradicts) return DefectCode::config_note;
+  switch (fact.kind) {
+    case ConfigFact::Kind::claims_quantized:
+      return DefectCode::config_claims_quantized;
+    case ConfigFact::Kind::lacks_quantization:
+      return DefectCode::config_lacks_quantization;
+    default:
+      return DefectCode::config_quantization;
+  }
+}
+
+// What the config says of quantization. Nothing is concluded from tensors that are lost, or from a
+// config that is not there.
+void check_quantization(const Survey& survey, const Pairing& pairing, VerifyReport& report) {
+  using enum DefectCode;
+  const Checkpoint& checkpoint = survey.checkpoint;
+  const QuantConfig& config = checkpoint.quantization;
+  const std::string file =
+      (checkpoint.directory / (config.file.empty() ? "config.json" : config.file)).string();
+  const auto add = [&](Defects& to, DefectCode code, std::string_view message) {
+    to.push_back(make_defect(code, file, "", {}, message));
+  };
+  if (const Result<void> status = check_quant_method(checkpoint, pairing); !status) {
+    add(report.defects, unsupported_format, status.error().message);
+    return;
+  }
+  for (const ConfigFact& fact : check_config(checkpoint, pairing)) {
+    const DefectCode code = code_of(fact);
+    if (code == config_claims_quantized && !survey.defects.empty()) continue;
+    if (code == config_lacks_quantization && checkpoint.config_text.empty()) continue;
+    add(fact.contradicts ? report.defects : report.notes, code, fact.message);
+  }
+  if (!survey.defects.empty()) return;
+  const Result<SkipListCheck> list = check_skip_list(checkpoint, pairing);
+  if (!list) {
+    add(report.defects, config_quantization, list.error().message);
+    return;
+  }
+  const auto note = [&](DefectCode code, const std::optional<std::string>& line) {
+    if (line) add(report.notes, code, *line);
+  };
+  note(skip_entry_unused, unused_entries_line(*list));
+  note(skip_entry_quantized, quantized_line(checkpoint, *list));
+  note(skip_list_incomplete, unlisted_line(checkpoint, *list));
 }
 
 }  // namespace
@@ -83,7 +132,8 @@ Result<VerifyReport> verify_checkpoint(const std::filesystem::path& path,
   report.fp8_weights = pairing->weights.size() + pairing->unpaired_weights;
   report.scales = count_scales(*pairing);
   take_problems(survey, *pairing, report);
-  check_config(survey, *pairing, report.defects);
+  check_config_counts(survey, report.defects);
+  check_quantization(survey, *pairing, report);
   verify_scales(checkpoint, *pairing, options.threads, report);
   if (options.full) verify_elements(checkpoint, *pairing, options, report);
   return finish();
