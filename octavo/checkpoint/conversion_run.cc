@@ -167,17 +167,27 @@ class Conversion {
     return files;
   }
 
-  // The journal stands where the partial file of one name would.
+  // Nothing may stand in the way of a name: found now, it costs no work.
   Result<void> check_names() const {
-    const auto taken = [](const std::string& name) { return partial_path(name) == kJournalName; };
-    if (std::ranges::none_of(shards_, taken, &OutputShard::file_name) &&
-        std::ranges::none_of(staged_, taken, &StagedFile::name)) {
-      return {};
+    std::vector<std::string_view> names;
+    for (const OutputShard& shard : shards_) names.push_back(shard.file_name);
+    for (const StagedFile& file : staged_) names.push_back(file.name);
+    for (const std::string_view name : names) {
+      std::error_code error;
+      if (fs::is_directory(destination_ / name, error)) {
+        return fail(ErrorCode::io, fmt::format("{}: a directory stands where a file is to be "
+                                               "written; remove it, or choose another output "
+                                               "directory",
+                                               (destination_ / name).string()));
+      }
+      if (partial_path(name) == kJournalName) {
+        return fail(ErrorCode::unsupported,
+                    fmt::format("{}: its name is what the journal of an unfinished run needs ({}); "
+                                "rename it",
+                                (checkpoint_.directory / name).string(), kJournalName));
+      }
     }
-    return fail(ErrorCode::unsupported,
-                fmt::format("{}: a file of the input has the name that the journal of an "
-                            "unfinished run needs ({}); rename it",
-                            checkpoint_.directory.string(), kJournalName));
+    return {};
   }
 
   // What an earlier run finished and still stands there as it was left.

@@ -43,6 +43,18 @@ Result<std::vector<fs::path>> files_in(const fs::path& directory) {
   return files;
 }
 
+// Other than what an unfinished run leaves: partial files, directories made for them.
+bool holds_files(const fs::path& directory) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    const bool folder = entry->is_directory(ignored) && !entry->is_symlink(ignored);
+    if (!folder && !is_partial(entry->path().filename().string())) return true;
+  }
+  return error && fs::exists(directory);  // what cannot be listed is not known to be empty
+}
+
 // Empty directories that were made for shards and side files in folders.
 void remove_empty(const fs::path& directory) {
   std::error_code error;
@@ -95,11 +107,7 @@ Result<void> check_destination(const Checkpoint& checkpoint, const fs::path& des
                 fmt::format("{}: {} of the input is in it; choose another output directory",
                             destination.string(), name));
   }
-  const auto counts = [](const fs::directory_entry& entry) {
-    return !is_partial(entry.path().filename().string());
-  };
-  if (!overwrite && fs::is_directory(target, error) &&
-      std::ranges::any_of(fs::directory_iterator(target, error), counts)) {
+  if (!overwrite && holds_files(target)) {
     return fail(ErrorCode::bad_value,
                 fmt::format("{}: is not empty; --overwrite replaces the model in it",
                             destination.string()));
@@ -152,11 +160,6 @@ Result<void> OutputDirectory::begin(const std::vector<std::string>& lines, bool 
 Result<fs::path> OutputDirectory::place(const fs::path& relative) {
   const fs::path path = path_ / relative;
   OCTAVO_CHECK(make_directories(path.parent_path()));
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
-    return fail(ErrorCode::io,
-                fmt::format("{}: a directory stands where a file is to be written", path.string()));
-  }
   return path;
 }
 

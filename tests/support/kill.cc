@@ -47,7 +47,8 @@ bool holds_model(const Contents& files, const Contents& model) {
 
 }  // namespace
 
-Run::Run(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
+LiveRun::LiveRun(const std::vector<std::string>& arguments,
+                 const std::vector<std::string>& environment) {
   std::vector<std::string> line = {OCTAVO_APP};
   line.insert(line.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables = environment;
@@ -62,22 +63,22 @@ Run::Run(const std::vector<std::string>& arguments, const std::vector<std::strin
   if (process_ == 0) become(words.data(), names.data(), out.c_str(), err.c_str());
 }
 
-Run::~Run() {
+LiveRun::~LiveRun() {
   if (ended_) return;
   send(SIGKILL);
   ::waitpid(process_, &status_, 0);
 }
 
-bool Run::ended() {
+bool LiveRun::ended() {
   if (!ended_) ended_ = ::waitpid(process_, &status_, WNOHANG) == process_;
   return ended_;
 }
 
-void Run::send(int signal) {
+void LiveRun::send(int signal) {
   if (!ended_) ::kill(process_, signal);
 }
 
-Outcome Run::wait() {
+Outcome LiveRun::wait() {
   if (!ended_) ::waitpid(process_, &status_, 0);
   ended_ = true;
   const int status = WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);

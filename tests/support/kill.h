@@ -13,14 +13,14 @@
 namespace octavo::tests {
 
 // A run in the background; killed where it still runs in the end.
-class Run {
+class LiveRun {
  public:
   // `environment`: "NAME=value".
-  explicit Run(const std::vector<std::string>& arguments,
-               const std::vector<std::string>& environment = {});
-  ~Run();
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
+  explicit LiveRun(const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& environment = {});
+  ~LiveRun();
+  LiveRun(const LiveRun&) = delete;
+  LiveRun& operator=(const LiveRun&) = delete;
 
   bool ended();  // does not wait
   void send(int signal);
