@@ -55,16 +55,6 @@ void print_json(const OrderedJson& json) {
   print_out("{}\n", json.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
-std::string human_bytes(double bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
-  std::size_t unit = 0;
-  while (bytes >= 999.95 && unit + 1 < kUnits.size()) {
-    bytes /= 1000;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
-}
-
 std::string human_seconds(double seconds) {
   if (seconds < 60) return fmt::format("{:.2f} s", seconds);
   const auto whole = static_cast<long>(seconds);

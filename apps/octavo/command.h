@@ -9,6 +9,7 @@
 
 #include "octavo/base/error.h"
 #include "octavo/base/json.h"
+#include "octavo/base/units.h"
 #include "octavo/checkpoint/checkpoint.h"
 #include "octavo/quant/block.h"
 
@@ -56,7 +57,6 @@ int report_error(const Error& error);
 void print_warning(const std::string& message);  // stderr
 void print_json(const OrderedJson& json);        // stdout, indented
 
-std::string human_bytes(double bytes);  // "269.1 MB": powers of 1000, as disks and links are sold
 std::string human_seconds(double seconds);  // "0.21 s", "3:05"
 
 // "128,128". bad_value otherwise.

@@ -1,6 +1,7 @@
 #include "convert_command.h"
 
 #include "convert_output.h"
+#include "interrupt.h"
 #include "octavo/base/machine.h"
 #include "octavo/kernels/select.h"
 #include "progress.h"
@@ -29,10 +30,22 @@ void add_options(CLI::App& command, ConvertArguments& arguments) {
       ->option_text("N")
       ->capture_default_str();
   command.add_flag("--overwrite", arguments.overwrite, "Replace the model in DST");
+  command.add_flag("--resume", arguments.resume,
+                   "Go on where a run that was killed or stopped left off; else begin");
   command.add_flag("--plan,--dry-run", arguments.plan_only,
                    "Print what would happen to each tensor and why; write nothing");
   command.add_flag("--json", arguments.json, "Print the summary, or the plan, as JSON");
   command.add_flag("-q,--quiet", arguments.quiet, "No progress, no summary");
+}
+
+// What the run that begins here throws away.
+void tell_of_unfinished_run(const ConvertArguments& arguments) {
+  if (arguments.resume) return;
+  const std::optional<UnfinishedRun> left = find_unfinished_run(arguments.destination);
+  if (!left) return;
+  print_warning(
+      fmt::format("{} holds an unfinished run: {} of {} shards, which --resume would keep",
+                  arguments.destination, left->finished_shards, left->shards));
 }
 
 Result<void> run(const std::string& name, const ConvertArguments& arguments,
@@ -44,6 +57,7 @@ Result<void> run(const std::string& name, const ConvertArguments& arguments,
     OCTAVO_TRY(options.max_shard_bytes, parse_bytes("--max-shard-size", arguments.max_shard_size));
   }
   options.overwrite = arguments.overwrite;
+  options.resume = arguments.resume;
   OCTAVO_CHECK(kernels::selected_isa());
   OCTAVO_TRY(const Checkpoint checkpoint, open_checkpoint(arguments.source, arguments.open));
   OCTAVO_TRY(const ConversionPlan plan, conversion.plan(checkpoint));
@@ -51,6 +65,8 @@ Result<void> run(const std::string& name, const ConvertArguments& arguments,
     print_plan(checkpoint, plan, arguments.json);
     return {};
   }
+  tell_of_unfinished_run(arguments);
+  options.stop = &catch_interrupts();
   Progress progress(name, arguments.quiet);
   options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
     progress.update(done, total);
@@ -70,6 +86,7 @@ void add_conversion(CLI::App& command, ConvertArguments& arguments, int& status,
     if (arguments.destination.empty() && !arguments.plan_only) throw CLI::RequiredError("DST");
     const Result<void> result = run(name, arguments, prepare);
     status = result ? kFine : report_error(result.error());
+    if (!result && result.error().code == ErrorCode::interrupted) status = 128 + caught_signal();
   });
 }
 

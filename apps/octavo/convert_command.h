@@ -15,6 +15,7 @@ struct ConvertArguments {
   int threads = 0;
   std::string max_shard_size;
   bool overwrite = false;
+  bool resume = false;
   bool plan_only = false;
   bool json = false;
   bool quiet = false;

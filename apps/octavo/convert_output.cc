@@ -171,6 +171,10 @@ void print_report(const ConversionReport& report, const ConvertArguments& argume
   if (report.skipped.size() > kSkippedShown)
     print_out("{:<12}  and {} more (--plan lists all)\n", "",
               report.skipped.size() - kSkippedShown);
+  if (report.resumed_shards > 0) {
+    print_out("{:<12}{} of {} shards were finished before\n", "resumed", report.resumed_shards,
+              report.shards);
+  }
   print_out("{:<12}{} -> {} ({:.1f} %)\n", "size", bytes(report.bytes_in), bytes(report.bytes_out),
             100.0 * static_cast<double>(report.bytes_out) /
                 static_cast<double>(std::max<std::uint64_t>(1, report.bytes_in)));

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +30,22 @@ std::unexpected<Error> fail_errno(std::string_view doing, const std::filesystem:
   return fail(ErrorCode::io, std::move(message));
 }
 
+std::int64_t nanoseconds(const timespec& time) {
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+FileStamp stamp_from(const struct stat& status) {
+  return {static_cast<std::uint64_t>(status.st_size), nanoseconds(status.st_mtim),
+          nanoseconds(status.st_ctim)};
+}
+
 }  // namespace
+
+Result<FileStamp> stamp_of(const std::filesystem::path& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return fail_errno("look at", path);
+  return stamp_from(status);
+}
 
 File::File(int descriptor, std::filesystem::path path, std::uint64_t size)
     : descriptor_(descriptor), path_(std::move(path)), size_(size) {}
@@ -112,6 +129,38 @@ Result<void> File::sync() const {
   return {};
 }
 
+Result<void> File::sync_data() const {
+  if (::fdatasync(descriptor_) != 0) return fail_errno("flush", path_);
+  return {};
+}
+
+Result<FileStamp> File::stamp() const {
+  struct stat status{};
+  if (::fstat(descriptor_, &status) != 0) return fail_errno("look at", path_);
+  return stamp_from(status);
+}
+
+Result<DirectoryLock> DirectoryLock::take(const std::filesystem::path& directory) {
+  const int descriptor =
+      ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return fail_errno("open", directory);
+  DirectoryLock lock(descriptor);
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return fail(ErrorCode::io,
+                fmt::format("{}: another run is writing into it; wait for its end, or choose "
+                            "another output directory",
+                            directory.string()));
+  }
+  return lock;
+}
+
+DirectoryLock::DirectoryLock(DirectoryLock&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+DirectoryLock::~DirectoryLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
 Result<std::string> read_text(const std::filesystem::path& path, std::uint64_t max_bytes) {
   OCTAVO_TRY(const File file, File::open(path));
   if (file.size() > max_bytes) {
@@ -141,6 +190,40 @@ Result<void> sync_directory(const std::filesystem::path& directory) {
   ::close(descriptor);
   if (status != 0) return fail_errno("flush", directory);
   return {};
+}
+
+Result<bool> make_directories(const std::filesystem::path& directory) {
+  const std::filesystem::path parent = directory.parent_path();
+  if (directory.filename().empty() && parent != directory) return make_directories(parent);  // "a/"
+  std::error_code error;
+  if (directory.empty() || std::filesystem::is_directory(directory, error)) return false;
+  OCTAVO_CHECK(make_directories(parent));
+  if (::mkdir(directory.c_str(), 0777) != 0) {
+    const int number = errno;
+    if (std::filesystem::is_directory(directory, error)) return false;  // "new/.."
+    errno = number;
+    return fail_errno("create", directory);
+  }
+  // A parent that may be written to but not read cannot be flushed: no reason to stop.
+  if (::access(parent.empty() ? "." : parent.c_str(), R_OK) == 0)
+    OCTAVO_CHECK(sync_directory(parent));
+  return true;
+}
+
+std::optional<std::uint64_t> available_bytes(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path there = std::filesystem::absolute(path, error);
+  while (!std::filesystem::exists(there, error) && there != there.parent_path())
+    there = there.parent_path();
+  struct statvfs status{};
+  if (::statvfs(there.c_str(), &status) != 0 || status.f_blocks == 0) return std::nullopt;
+  return std::uint64_t{status.f_bavail} * status.f_frsize;
+}
+
+std::uint64_t allocated_bytes(const std::filesystem::path& path) {
+  struct stat status{};
+  if (::lstat(path.c_str(), &status) != 0) return 0;
+  return static_cast<std::uint64_t>(status.st_blocks) * 512;
 }
 
 Result<void> write_partial(const std::filesystem::path& path, std::string_view text) {

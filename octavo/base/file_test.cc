@@ -1,5 +1,6 @@
 #include "octavo/base/file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -243,6 +244,49 @@ TEST_F(FileTest, CopyKeepsTheExecutableBitAndMakesWritable) {
   ASSERT_TRUE(copy_regular_file(script, directory_ / "copy"));
   const fs::perms perms = fs::status(directory_ / "copy").permissions();
   EXPECT_EQ(perms & fs::perms::owner_all, fs::perms::owner_all);
+}
+
+TEST_F(FileTest, StampsTellStatesApart) {
+  const fs::path path = write("a", "one");
+  const FileStamp before = stamp_of(path).value();
+  EXPECT_EQ(before.size, 3u);
+  EXPECT_EQ(File::open(path)->stamp().value(), before);
+  const timespec times[] = {{0, UTIME_OMIT}, {1, 5}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  const FileStamp after = stamp_of(path).value();
+  EXPECT_EQ(after.mtime_ns, 1'000'000'005);
+  EXPECT_NE(after.ctime_ns, 1'000'000'005) << "it cannot be set";
+  EXPECT_THAT(stamp_of(directory_ / "none").error().message, HasSubstr("none"));
+}
+
+TEST_F(FileTest, DirectoriesAreMadeWithAllThatLeadToThem) {
+  EXPECT_TRUE(make_directories(directory_ / "a" / "b/").value());
+  EXPECT_TRUE(fs::is_directory(directory_ / "a" / "b"));
+  EXPECT_FALSE(make_directories(directory_ / "a" / "b").value());
+  EXPECT_FALSE(make_directories("").value());
+  EXPECT_TRUE(make_directories(directory_ / "new" / ".." / "c").value());
+  EXPECT_TRUE(fs::is_directory(directory_ / "c"));
+  write("file", "x");
+  EXPECT_EQ(make_directories(directory_ / "file" / "d").error().code, ErrorCode::io);
+}
+
+TEST_F(FileTest, OneLockForADirectory) {
+  {
+    const Result<DirectoryLock> first = DirectoryLock::take(directory_);
+    ASSERT_TRUE(first);
+    EXPECT_THAT(DirectoryLock::take(directory_).error().message, HasSubstr("another run"));
+  }
+  EXPECT_TRUE(DirectoryLock::take(directory_));
+}
+
+TEST_F(FileTest, SpaceIsThatOfTheNearestDirectory) {
+  const std::uint64_t space = available_bytes(directory_).value();
+  EXPECT_GT(space, 0u);
+  EXPECT_TRUE(available_bytes(directory_ / "not" / "there"));
+  EXPECT_EQ(allocated_bytes(directory_ / "none"), 0u);
+  const fs::path path = write("a", std::string(100'000, 'x'));
+  ASSERT_TRUE(File::open(path)->sync());
+  EXPECT_GE(allocated_bytes(path), 100'000u);
 }
 
 }  // namespace

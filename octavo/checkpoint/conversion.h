@@ -3,6 +3,7 @@
 // bounded memory.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -35,6 +36,8 @@ struct ConversionOptions {
   int threads = 1;
   std::uint64_t max_shard_bytes = 0;  // 0: shards follow the input's
   bool overwrite = false;  // an output directory that is not empty is accepted, its files replaced
+  bool resume = false;     // goes on where an earlier run of the same conversion was cut off
+  const std::atomic<bool>* stop = nullptr;  // looked at all along; once set: ErrorCode::interrupted
   std::function<void(std::uint64_t done, std::uint64_t total)>
       on_progress;  // source bytes; from any thread
 };
@@ -100,16 +103,21 @@ struct ConversionReport {
   double seconds = 0;
   std::uint64_t peak_bytes = 0;  // anonymous memory of the process
   int threads = 1;
+  std::size_t shards = 0;
+  std::size_t resumed_shards = 0;          // that an earlier run had finished
   std::uint64_t non_finite = 0;            // source elements that became NaN codes
   std::vector<TensorCounts> counts;        // tensors that overflowed, underflowed or held NaN codes
   std::optional<QuantizationError> error;  // with measure_error
   std::vector<std::string> warnings;       // the plan's and what came up
 };
 
-// Writes `destination`: shards, index, config.json, side files, config and index last. Every file
-// is written beside its final name, flushed and renamed; on failure what was not finished is
-// removed. The source is never opened for writing, and a destination that is the source is refused
-// whatever the path is spelled like. At most 64 MB per thread.
+// Writes `destination`: shards, index, config.json, side files. Space is checked before anything is
+// written. Every file is written beside its final name and flushed; when all are whole, an old
+// model goes and they get their names. A run that is cut off (killed, interrupted, full device)
+// leaves finished shards and a journal for `resume`, which ends with the same bytes as one that was
+// not, and refuses another input (bad_model) or other options (bad_value). A run that fails for its
+// data leaves nothing. The source is never opened for writing, and a destination that is the source
+// is refused whatever the path is spelled like. At most 64 MB per thread.
 Result<ConversionReport> quantize_checkpoint(const Checkpoint& checkpoint,
                                              const ConversionPlan& plan,
                                              const QuantizeOptions& options,
@@ -120,5 +128,12 @@ Result<ConversionReport> dequantize_checkpoint(const Checkpoint& checkpoint,
                                                const DequantizeOptions& options,
                                                const ConversionOptions& run,
                                                const std::filesystem::path& destination);
+
+// What an earlier run left in `destination` for `resume`.
+struct UnfinishedRun {
+  std::size_t finished_shards;
+  std::size_t shards;
+};
+std::optional<UnfinishedRun> find_unfinished_run(const std::filesystem::path& destination);
 
 }  // namespace octavo

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "octavo/base/units.h"
 #include "octavo/checkpoint/output_directory_internal.h"
 
 namespace octavo {
@@ -40,6 +41,18 @@ Result<std::vector<fs::path>> files_in(const fs::path& directory) {
   }
   std::ranges::sort(files);
   return files;
+}
+
+// Other than what an unfinished run leaves: partial files, directories made for them.
+bool holds_files(const fs::path& directory) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    const bool folder = entry->is_directory(ignored) && !entry->is_symlink(ignored);
+    if (!folder && !is_partial(entry->path().filename().string())) return true;
+  }
+  return error && fs::exists(directory);  // what cannot be listed is not known to be empty
 }
 
 // Empty directories that were made for shards and side files in folders.
@@ -94,11 +107,7 @@ Result<void> check_destination(const Checkpoint& checkpoint, const fs::path& des
                 fmt::format("{}: {} of the input is in it; choose another output directory",
                             destination.string(), name));
   }
-  const auto counts = [](const fs::directory_entry& entry) {
-    return !is_partial(entry.path().filename().string());
-  };
-  if (!overwrite && fs::is_directory(target, error) &&
-      std::ranges::any_of(fs::directory_iterator(target, error), counts)) {
+  if (!overwrite && holds_files(target)) {
     return fail(ErrorCode::bad_value,
                 fmt::format("{}: is not empty; --overwrite replaces the model in it",
                             destination.string()));
@@ -106,39 +115,51 @@ Result<void> check_destination(const Checkpoint& checkpoint, const fs::path& des
   return {};
 }
 
+Result<void> check_space(const fs::path& destination, std::uint64_t needed,
+                         std::uint64_t reclaimed) {
+  const std::optional<std::uint64_t> free = available_bytes(destination);
+  if (!free || needed <= *free || needed - *free <= reclaimed) return {};
+  const std::uint64_t available = *free + reclaimed;
+  return fail(ErrorCode::io,
+              fmt::format("{}: {} bytes ({}) are needed, {} ({}) are available there; free some "
+                          "space or choose another output directory",
+                          destination.string(), needed, human_bytes(static_cast<double>(needed)),
+                          available, human_bytes(static_cast<double>(available))));
+}
+
 Result<OutputDirectory> OutputDirectory::open(const fs::path& path) {
   OutputDirectory output;
+  OCTAVO_TRY(output.created_, make_directories(path));
   output.path_ = path;
-  std::error_code error;
-  output.created_ = fs::create_directories(path, error);
-  if (error) {
-    return fail(ErrorCode::io, fmt::format("cannot create {}: {}", path.string(), error.message()));
-  }
+  OCTAVO_TRY(DirectoryLock lock, DirectoryLock::take(path));
+  output.lock_.emplace(std::move(lock));
   return output;
 }
 
 OutputDirectory::~OutputDirectory() {
   if (path_.empty()) return;  // moved from
   if (pending_.valid()) pending_.wait();
-  if (done_) return;
+  if (committing_ || !lock_) return;
   std::error_code ignored;
-  for (const fs::path& path : shards_) fs::remove(partial_path(path), ignored);
+  for (const fs::path& path : shards_) {
+    if (!keep_ || !finished_.contains(path)) fs::remove(partial_path(path), ignored);
+  }
   for (const fs::path& path : staged_) fs::remove(partial_path(path), ignored);
+  if (keep_) return;
+  if (journal_) fs::remove(path_ / kJournalName, ignored);
   if (created_) remove_empty(path_);
+}
+
+Result<void> OutputDirectory::begin(const std::vector<std::string>& lines, bool created) {
+  created_ = created_ || created;
+  OCTAVO_TRY(Journal journal, Journal::create(path_, lines));
+  journal_ = std::make_unique<Journal>(std::move(journal));
+  return {};
 }
 
 Result<fs::path> OutputDirectory::place(const fs::path& relative) {
   const fs::path path = path_ / relative;
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  if (error) {
-    return fail(ErrorCode::io,
-                fmt::format("cannot create {}: {}", path.parent_path().string(), error.message()));
-  }
-  if (fs::is_directory(path, error)) {
-    return fail(ErrorCode::io,
-                fmt::format("{}: a directory stands where a file is to be written", path.string()));
-  }
+  OCTAVO_CHECK(make_directories(path.parent_path()));
   return path;
 }
 
@@ -148,15 +169,32 @@ Result<File> OutputDirectory::create(const fs::path& shard) {
   return File::create(partial_path(path));
 }
 
-Result<void> OutputDirectory::flush_in_background(File file) {
+Result<void> OutputDirectory::finish_in_background(File file, FinishedShard entry) {
   OCTAVO_CHECK(finish_flushing());
-  pending_ = std::async(std::launch::async, [file = std::move(file)] { return file.sync(); });
+  flushing_ = shards_.back();
+  pending_ = std::async(std::launch::async,
+                        [file = std::move(file), entry = std::move(entry),
+                         journal = journal_.get()]() mutable -> Result<void> {
+                          OCTAVO_CHECK(file.sync());
+                          OCTAVO_TRY(const FileStamp stamp, file.stamp());
+                          entry.size = stamp.size;
+                          entry.mtime_ns = stamp.mtime_ns;
+                          return journal->append(shard_line(entry));
+                        });
   return {};
 }
 
 Result<void> OutputDirectory::finish_flushing() {
   if (!pending_.valid()) return {};
-  return pending_.get();
+  OCTAVO_CHECK(pending_.get());
+  finished_.insert(flushing_);
+  return {};
+}
+
+std::size_t OutputDirectory::keep_finished() {
+  static_cast<void>(finish_flushing());  // what failed is not finished, and the run has an error
+  keep_ = !finished_.empty();
+  return finished_.size();
 }
 
 Result<void> OutputDirectory::stage_text(const fs::path& relative, std::string_view text) {
@@ -171,8 +209,21 @@ Result<void> OutputDirectory::stage_copy(const fs::path& from, const fs::path& r
   return copy_to_partial(from, path);
 }
 
+void OutputDirectory::adopt_shard(const fs::path& relative) {
+  shards_.push_back(path_ / relative);
+  finished_.insert(path_ / relative);
+}
+
+void OutputDirectory::adopt_staged(const fs::path& relative, std::uint64_t bytes) {
+  staged_.push_back(path_ / relative);
+  adopted_[path_ / relative] = bytes;
+}
+
 Result<void> OutputDirectory::remove_old_model() const {
-  OCTAVO_TRY(const std::vector<fs::path> files, files_in(path_));
+  OCTAVO_TRY(std::vector<fs::path> files, files_in(path_));
+  // Alone, any other weights would open as a model of their own.
+  std::ranges::stable_partition(
+      files, [](const fs::path& file) { return file.filename() != "model.safetensors"; });
   for (const auto& goes : {is_weights, describes_a_model}) {
     for (const fs::path& file : files) {
       if (!goes(file.filename().string())) continue;
@@ -187,25 +238,62 @@ Result<void> OutputDirectory::remove_old_model() const {
   return {};
 }
 
-Result<void> OutputDirectory::commit() {
-  OCTAVO_CHECK(finish_flushing());
-  OCTAVO_CHECK(remove_old_model());
+Result<void> OutputDirectory::publish_all() const {
   std::set<fs::path> directories = {path_};
   for (const std::vector<fs::path>& files : {staged_, shards_}) {
     for (const fs::path& path : files) {
-      OCTAVO_CHECK(publish(path));
+      std::error_code error;
+      const bool waits = fs::exists(partial_path(path), error);
+      const auto adopted = adopted_.find(path);
+      if (adopted != adopted_.end() &&
+          fs::file_size(waits ? partial_path(path) : path, error) != adopted->second) {
+        return fail(ErrorCode::io, fmt::format("{}: it is not what the run wrote; start again "
+                                               "without --resume",
+                                               path.string()));
+      }
+      const bool published = !waits && (adopted != adopted_.end() || finished_.contains(path)) &&
+                             fs::exists(path, error);
+      if (!published) OCTAVO_CHECK(publish(path));
       directories.insert(path.parent_path());
     }
     for (const fs::path& directory : directories) OCTAVO_CHECK(sync_directory(directory));
   }
-  done_ = true;
-  std::error_code ignored;  // partial files of earlier, killed runs
+  return {};
+}
+
+// Partial files of earlier, killed runs, and the journal last: until it goes, a run may be resumed.
+Result<void> OutputDirectory::remove_leftovers() const {
   OCTAVO_TRY(const std::vector<fs::path> files, files_in(path_));
+  std::error_code ignored;
   for (const fs::path& file : files) {
     const std::string name = file.filename().string();
-    if (is_partial(name)) fs::remove(file, ignored);
+    if (is_partial(name) && name != kJournalName) fs::remove(file, ignored);
   }
-  return {};
+  std::error_code error;
+  if (!fs::remove(path_ / kJournalName, error) && error) {
+    return fail(ErrorCode::io, fmt::format("cannot remove {}: {}", (path_ / kJournalName).string(),
+                                           error.message()));
+  }
+  return sync_directory(path_);
+}
+
+Result<void> OutputDirectory::commit(Phase reached) {
+  OCTAVO_CHECK(finish_flushing());
+  if (reached == Phase::writing) {
+    std::set<fs::path> directories = {path_};
+    for (const std::vector<fs::path>& files : {staged_, shards_})
+      for (const fs::path& path : files) directories.insert(path.parent_path());
+    for (const fs::path& directory : directories) OCTAVO_CHECK(sync_directory(directory));
+    committing_ = true;
+    OCTAVO_CHECK(journal_->append(phase_line(Phase::removing)));
+  }
+  committing_ = true;
+  if (reached != Phase::publishing) {
+    OCTAVO_CHECK(remove_old_model());
+    OCTAVO_CHECK(journal_->append(phase_line(Phase::publishing)));
+  }
+  OCTAVO_CHECK(publish_all());
+  return remove_leftovers();
 }
 
 }  // namespace octavo

@@ -11,6 +11,7 @@
 
 #include "tests/support/command.h"
 #include "tests/support/inputs.h"
+#include "tests/support/kill.h"
 
 namespace octavo::tests {
 namespace {
@@ -21,17 +22,6 @@ using ::testing::HasSubstr;
 constexpr Extent kSquare{128, 128};
 const std::string kFirst = "model-00001-of-00002.safetensors";
 const std::string kSecond = "model-00002-of-00002.safetensors";
-
-// Every regular file below `directory`, hidden ones too.
-std::map<std::string, std::string> contents(const fs::path& directory) {
-  std::map<std::string, std::string> files;
-  if (!fs::exists(directory)) return files;
-  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-    if (!entry.is_regular_file()) continue;
-    files[entry.path().lexically_relative(directory).string()] = read_string(entry.path());
-  }
-  return files;
-}
 
 void write_old_model(const fs::path& directory) {
   write_model(
