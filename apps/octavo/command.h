@@ -9,7 +9,7 @@
 
 #include "octavo/base/error.h"
 #include "octavo/base/json.h"
-#include "octavo/base/units.h"
+#include "octavo/base/words.h"
 #include "octavo/checkpoint/checkpoint.h"
 #include "octavo/quant/block.h"
 

@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "octavo/base/machine.h"
+#include "octavo/base/words.h"
 #include "octavo/checkpoint/rebuild_index.h"
 #include "progress.h"
 
@@ -100,16 +101,19 @@ OrderedJson to_json(const VerifyReport& report) {
 void print_defects(std::string_view label, const Defects& defects, bool all) {
   std::map<DefectCode, std::size_t> shown;
   std::map<DefectCode, std::size_t> hidden;
+  std::size_t width = 0;
+  for (const Defect& defect : defects) width = std::max(width, defect_name(defect.code).size());
   for (const Defect& defect : defects) {
     if (!all && shown[defect.code] == kShownPerCode) {
       ++hidden[defect.code];
       continue;
     }
     ++shown[defect.code];
-    print_out("{:<7} {:<22} {}\n", label, defect_name(defect.code), defect.message);
+    print_out("{:<6}  {:<{}}  {}\n", label, defect_name(defect.code), width, defect.message);
   }
   for (const auto& [code, count] : hidden)
-    print_out("{:<7} {:<22} and {} more like these (--all)\n", label, defect_name(code), count);
+    print_out("{:<6}  {:<{}}  and {} more like these (--all)\n", label, defect_name(code), width,
+              count);
 }
 
 void print_health(const VerifyReport& report, bool all) {
@@ -141,7 +145,7 @@ void print_health(const VerifyReport& report, bool all) {
   for (const TensorHealth* t : order) print(printable(t->name), t->counts);
   if (order.size() < report.health.size())
     print_out("and {} more (--all)\n", report.health.size() - order.size());
-  print(fmt::format("all {} weights", report.health.size()), sum);
+  print("all " + counted(report.health.size(), "weight"), sum);
   print_out("\n");
 }
 
@@ -149,19 +153,19 @@ void print_report(const VerifyReport& report, const Arguments& arguments) {
   print_defects("defect", report.defects, arguments.all);
   print_defects("note", report.notes, arguments.all);
   print_health(report, arguments.all);
+  if (report.health.empty() && !(report.defects.empty() && report.notes.empty())) print_out("\n");
   print_out("{} FP8 weights, {} scales, {} unpaired", report.fp8_weights, report.scales,
             report.unpaired);
   if (report.least_scale <= report.largest_scale)
     print_out("; scales from {:.4g} to {:.4g}", report.least_scale, report.largest_scale);
-  print_out("\n{} tensors, {}, in {} {}; {} read in {} calls\n", report.tensors,
-            human_bytes(static_cast<double>(report.tensor_bytes)), report.files,
-            report.files == 1 ? "file" : "files",
-            human_bytes(static_cast<double>(report.read.bytes)), report.read.calls);
+  print_out("\n{}, {}, in {}; {} read in {}\n", counted(report.tensors, "tensor"),
+            human_bytes(static_cast<double>(report.tensor_bytes)), counted(report.files, "file"),
+            human_bytes(static_cast<double>(report.read.bytes)),
+            counted(report.read.calls, "call"));
   for (const std::string& file : files_to_fetch(report.defects))
     print_out("fetch again: {}\n", printable(file));
   if (!report.defects.empty()) {
-    print_out("NOT SOUND: {} {}\n", report.defects.size(),
-              report.defects.size() == 1 ? "defect" : "defects");
+    print_out("NOT SOUND: {}\n", counted(report.defects.size(), "defect"));
   } else {
     print_out("sound{}\n",
               arguments.full ? ", every byte read" : ", by headers and scales (--full reads all)");
@@ -171,8 +175,10 @@ void print_report(const VerifyReport& report, const Arguments& arguments) {
 Result<int> run(const Arguments& arguments) {
   if (arguments.rebuild_index) {
     OCTAVO_TRY(const RebuiltIndex index, rebuild_index(arguments.path, arguments.open));
-    print_err("octavo: wrote {}: {} tensors in {} files\n", printable(index.path.string()),
-              index.tensors, index.files);
+    if (!arguments.quiet) {
+      print_err("octavo: wrote {}: {} in {}\n", printable(index.path.string()),
+                counted(index.tensors, "tensor"), counted(index.files, "file"));
+    }
   }
   VerifyOptions options;
   options.full = arguments.full;

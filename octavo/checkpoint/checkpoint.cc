@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "octavo/base/words.h"
 #include "octavo/checkpoint/rebuild_index.h"
 
 namespace octavo {
@@ -73,8 +74,8 @@ Result<Listing> list_files(const fs::path& directory, Survey& survey) {
   if (!partial.empty()) {
     std::ranges::sort(partial);
     add(survey.notes, DefectCode::unfinished_run, directory, "",
-        fmt::format("{} temporary files of a run that did not end: {}", partial.size(),
-                    first_names(partial)));
+        fmt::format("{} of a run that did not end ({}); remove what no run is writing",
+                    counted(partial.size(), "temporary file"), first_names(partial)));
   }
   std::ranges::sort(listing.files);
   return listing;
@@ -84,19 +85,39 @@ Result<Listing> list_files(const fs::path& directory, Survey& survey) {
 void report_missing(const Checkpoint& checkpoint, const std::map<std::string, std::size_t>& named,
                     const std::vector<std::string>& missing,
                     const std::vector<std::string>& weights, Defects& defects) {
-  if (missing.size() == named.size() && !weights.empty()) {
+  const Result<std::vector<std::string>> set = complete_set(weights);
+  if (missing.size() == named.size() && set) {
     add(defects, DefectCode::index_stale, checkpoint.directory / checkpoint.index_name, "",
-        fmt::format("stale: none of the {} files it names is there ({}), but {} others are ({}); "
+        fmt::format("stale: none of the {} it names is there ({}), but a set of {} is ({}); "
                     "octavo verify --rebuild-index writes a new one",
-                    named.size(), first_names(missing), weights.size(), first_names(weights)));
+                    counted(named.size(), "file"), first_names(missing), set->size(),
+                    first_names(*set)));
     return;
   }
   for (const std::string& file : missing) {
     add(defects, DefectCode::missing_file, checkpoint.directory / file, "",
-        fmt::format("missing; {} names it for {} tensors ({} of {} files are missing: {}); "
-                    "incomplete download?",
-                    checkpoint.index_name, named.at(file), missing.size(), named.size(),
-                    first_names(missing)));
+        fmt::format("missing; {} names it for {} (missing are {} of {}: {}); incomplete download?",
+                    checkpoint.index_name, counted(named.at(file), "tensor"), missing.size(),
+                    counted(named.size(), "file"), first_names(missing)));
+  }
+}
+
+// Shards of a set that the index names otherwise: their tensors would silently be left out.
+void report_unlisted(const Checkpoint& checkpoint, const std::vector<std::string>& weights,
+                     const std::vector<std::string>& there, Defects& defects) {
+  std::set<std::pair<std::string, std::uint64_t>> sets;
+  for (const std::string& file : there) {
+    if (const auto shard = parse_shard_name(file)) sets.emplace(shard->stem, shard->count);
+  }
+  for (const std::string& file : weights) {
+    if (std::ranges::binary_search(there, file)) continue;
+    const auto shard = parse_shard_name(file);
+    if (!shard || !sets.contains({shard->stem, shard->count})) continue;
+    add(defects, DefectCode::index_unlisted_tensor, checkpoint.directory / checkpoint.index_name,
+        "",
+        fmt::format("does not name {}, a shard like those that it names; octavo verify "
+                    "--rebuild-index writes a new index",
+                    file));
   }
 }
 
@@ -123,6 +144,7 @@ std::vector<std::string> choose_by_index(const Listing& listing,
     }
   }
   report_missing(checkpoint, named, missing, weights, survey.defects);
+  report_unlisted(checkpoint, weights, there, survey.defects);
   for (const auto& [tensor, file] : index.weight_map) {
     if (!std::ranges::binary_search(there, file)) survey.lost.emplace(tensor, file);
   }
@@ -152,8 +174,13 @@ std::vector<std::string> choose_shards(const Listing& listing, Survey& survey, I
   if (weights.size() == 1 && (!shard || shard->count == 1)) return weights;
   survey.weights_chosen = false;
   if (weights.empty()) {
+    const auto below = std::ranges::find_if(
+        listing.files, [](const std::string& file) { return file.ends_with(kSuffix); });
     add(survey.defects, DefectCode::no_weights, checkpoint.directory, "",
-        "no .safetensors file in it");
+        below == listing.files.end()
+            ? "no .safetensors file in it"
+            : fmt::format("no .safetensors file in it, but {}: name the directory of the model",
+                          *below));
   } else if (weights.size() == 1) {
     add(survey.defects, DefectCode::ambiguous_weights, checkpoint.directory, "",
         fmt::format("1 of {} files ({}) and no index ({}); incomplete download or a killed run?",
@@ -185,9 +212,9 @@ void add_tensors(Survey& survey, std::vector<TensorInfo> tensors, const std::str
 void open_shards(Survey& survey, const std::vector<std::string>& names, const Index& index,
                  const OpenOptions& options) {
   Checkpoint& checkpoint = survey.checkpoint;
+  std::map<std::string_view, std::size_t> unread;  // files, with their last defect
   for (const std::string& name : names) {
     const fs::path path = checkpoint.directory / name;
-    const std::size_t defects_before = survey.defects.size();
     Result<File> file = File::open(path);
     std::optional<SafetensorsHeader> header;
     if (file) {
@@ -201,14 +228,20 @@ void open_shards(Survey& survey, const std::vector<std::string>& names, const In
       add_tensors(survey, std::move(header->tensors), name);
       continue;
     }
-    std::vector<std::string> lost;
-    for (const auto& [tensor, in] : index.weight_map) {
-      if (in == name) lost.push_back(tensor);
-    }
-    for (const std::string& tensor : lost) survey.lost.emplace(tensor, name);
-    if (lost.empty() || survey.defects.size() == defects_before) continue;
-    survey.defects.back().message += printable(
-        fmt::format("; the index puts {} tensors into it: {}", lost.size(), first_names(lost)));
+    unread.emplace(name, survey.defects.size() - 1);
+  }
+  if (unread.empty()) return;
+  std::map<std::size_t, std::vector<std::string>> lost;  // by defect
+  for (const auto& [tensor, file] : index.weight_map) {
+    const auto found = unread.find(file);
+    if (found == unread.end()) continue;
+    lost[found->second].push_back(tensor);
+    survey.lost.emplace(tensor, file);
+  }
+  for (const auto& [defect, tensors] : lost) {
+    survey.defects[defect].message +=
+        printable(fmt::format("; the index puts {} into it: {}", counted(tensors.size(), "tensor"),
+                              first_names(tensors)));
   }
 }
 
@@ -224,13 +257,16 @@ void check_index(Survey& survey, const Index& index) {
         found == nullptr ? "in no file" : "in " + checkpoint.shards[found->shard].file_name;
     if (found != nullptr && checkpoint.shards[found->shard].file_name == file) continue;
     add(survey.defects, found == nullptr ? index_missing_tensor : index_wrong_file, path, tensor,
-        fmt::format("says that {} is in {}, but it is {}", tensor, file, where));
+        fmt::format("says that {} is in {}, but it is {}; {}", tensor, file, where,
+                    found == nullptr ? "fetch that file and the index again"
+                                     : "octavo verify --rebuild-index writes a new index"));
   }
   for (const CheckpointTensor& tensor : checkpoint.tensors) {
     if (index.weight_map.contains(tensor.info.name)) continue;
     add(survey.defects, index_unlisted_tensor, path, tensor.info.name,
-        fmt::format("{} is in {}, but the index does not name it", tensor.info.name,
-                    checkpoint.shards[tensor.shard].file_name));
+        fmt::format("{} is in {}, but the index does not name it; octavo verify --rebuild-index "
+                    "writes a new index",
+                    tensor.info.name, checkpoint.shards[tensor.shard].file_name));
   }
   if (survey.lost.empty() && index.total_size && *index.total_size != checkpoint.tensor_bytes) {
     add(survey.notes, total_size, path, "",
@@ -248,9 +284,10 @@ Result<std::string> read_config(const fs::path& path, Json& json) {
 void read_configs(Survey& survey) {
   Checkpoint& checkpoint = survey.checkpoint;
   const auto report = [&](const fs::path& path, const Error& error) {
-    const DefectCode code = error.code == ErrorCode::io          ? DefectCode::unreadable
-                            : error.code == ErrorCode::bad_model ? DefectCode::config_block_size
-                                                                 : DefectCode::config_syntax;
+    const bool block = error.code == ErrorCode::bad_model && path.filename() == "config.json";
+    const DefectCode code = error.code == ErrorCode::io ? DefectCode::unreadable
+                            : block                     ? DefectCode::config_block_size
+                                                        : DefectCode::config_syntax;
     survey.defects.push_back(make_defect(code, path.string(), "", {}, error.message));
   };
   const auto is_there = [](const fs::path& path) {
@@ -321,6 +358,8 @@ Result<Survey> survey_checkpoint(const fs::path& path, const OpenOptions& option
     survey.weights_chosen = true;
     read_configs(survey);
     open_shards(survey, {path.filename().string()}, index, options);
+    const auto shard = parse_shard_name(path.filename().string());
+    survey.complete = checkpoint.shards.size() == 1 && (!shard || shard->count == 1);
     return survey;
   }
   checkpoint.directory = path;
@@ -329,6 +368,8 @@ Result<Survey> survey_checkpoint(const fs::path& path, const OpenOptions& option
   read_configs(survey);
   open_shards(survey, shards, index, options);
   check_index(survey, index);
+  survey.complete =
+      survey.weights_chosen && checkpoint.shards.size() == shards.size() && survey.lost.empty();
   list_side_files(survey, listing, shards);
   return survey;
 }

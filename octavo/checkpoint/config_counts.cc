@@ -6,6 +6,8 @@
 #include <array>
 #include <charconv>
 
+#include "octavo/base/words.h"
+
 namespace octavo {
 namespace {
 
@@ -17,11 +19,31 @@ constexpr std::array<std::string_view, 4> kEmbeddings = {
     "model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
     "language_model.model.embed_tokens.weight", "embed.weight"};
 
+constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 62;  // no number in a name may overflow
+
 struct Implied {
   std::uint64_t layers = 0;   // 0: no tensor says
   std::uint64_t experts = 0;  // per layer, stored one by one
   const TensorInfo* embedding = nullptr;
+  const TensorInfo* query = nullptr;  // (heads x head size, hidden size)
+  const TensorInfo* key = nullptr;
+
+  std::string layers_words() const {
+    return layers == 0 ? "" : "tensors have " + counted(layers, "layer");
+  }
+  std::string experts_words() const {
+    return experts == 0 ? "" : "tensors have " + counted(experts, "expert");
+  }
 };
+
+std::string words_of(const TensorInfo* tensor) {
+  return tensor == nullptr ? "" : fmt::format("{} is {}", tensor->name, to_string(tensor->shape));
+}
+
+// Rows and columns of packed integers would say something else.
+bool is_matrix_of_numbers(const TensorInfo& tensor) {
+  return tensor.shape.size() == 2 && (is_wide_float(tensor.dtype) || is_fp8(tensor.dtype));
+}
 
 // The number at the beginning of `text`, if a dot follows.
 std::optional<std::uint64_t> leading_number(std::string_view text) {
@@ -39,17 +61,22 @@ Implied implied_by(const Checkpoint& checkpoint) {
       if (!name.starts_with(prefix)) continue;
       const auto layer = leading_number(std::string_view(name).substr(prefix.size()));
       if (!layer) break;
-      implied.layers = std::max(implied.layers, *layer + 1);
+      if (*layer < kMaxCount) implied.layers = std::max(implied.layers, *layer + 1);
+      const TensorInfo& info = checkpoint.tensors[index].info;
+      if (name.ends_with(".self_attn.q_proj.weight") && is_matrix_of_numbers(info))
+        implied.query = &info;
+      if (name.ends_with(".self_attn.k_proj.weight") && is_matrix_of_numbers(info))
+        implied.key = &info;
       const std::size_t at = name.find(kExperts);
       if (at == name.npos) break;
       const auto expert = leading_number(std::string_view(name).substr(at + kExperts.size()));
-      if (expert) implied.experts = std::max(implied.experts, *expert + 1);
+      if (expert && *expert < kMaxCount) implied.experts = std::max(implied.experts, *expert + 1);
       break;
     }
   }
   for (const std::string_view name : kEmbeddings) {
     const CheckpointTensor* found = checkpoint.find(name);
-    if (found != nullptr && found->info.shape.size() == 2) implied.embedding = &found->info;
+    if (found != nullptr && is_matrix_of_numbers(found->info)) implied.embedding = &found->info;
   }
   return implied;
 }
@@ -60,60 +87,69 @@ class CountCheck {
   CountCheck(const Survey& survey, const Json& object, Defects& defects)
       : object_(object),
         file_((survey.checkpoint.directory / "config.json").string()),
-        complete_(survey.defects.empty()),
+        complete_(survey.complete),
         defects_(defects) {}
 
-  void run(const Implied& implied) {
-    const auto layers = count("num_hidden_layers", 1);
-    const auto heads = count("num_attention_heads", 1);
-    const auto kv_heads = count("num_key_value_heads", 1);
-    const auto vocabulary = count("vocab_size", 1);
-    const auto hidden = count("hidden_size", 1);
-    const auto chosen = count("num_experts_per_tok", 0);
+  void run(const Implied& all) {
+    const Implied implied = complete_ ? all : Implied{};
+    const std::string embedding = words_of(implied.embedding);
+    const auto layers = count("num_hidden_layers", 1, implied.layers_words());
+    const auto heads = count("num_attention_heads", 1, words_of(implied.query));
+    const auto kv_heads = count("num_key_value_heads", 1, words_of(implied.key));
+    const auto vocabulary = count("vocab_size", 1, embedding);
+    const auto hidden = count("hidden_size", 1, embedding);
+    const auto chosen = count("num_experts_per_tok", 0, implied.experts_words());
     std::optional<std::uint64_t> experts;
     const char* experts_key = "";
     for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
-      if (const auto found = count(key, 0)) {
+      if (const auto found = count(key, 0, implied.experts_words())) {
         experts = found;
         experts_key = key;
       }
     }
     if (heads && kv_heads && *heads % *kv_heads != 0) {
       refuse("num_key_value_heads", *kv_heads,
-             fmt::format("does not divide num_attention_heads {}", *heads));
+             joined(fmt::format("it does not divide num_attention_heads {}", *heads),
+                    words_of(implied.key)));
     }
-    if (experts && chosen && *chosen > *experts)
-      refuse("num_experts_per_tok", *chosen, fmt::format("{} is {}", experts_key, *experts));
-    if (!complete_) return;
-    check_layers(implied.layers, layers);
+    if (experts && chosen && *chosen > *experts) {
+      refuse("num_experts_per_tok", *chosen,
+             joined(fmt::format("{} is {}", experts_key, *experts), implied.experts_words()));
+    }
+    check_layers(implied.layers, implied.layers_words(), layers);
     if (experts && implied.experts > 0 && *experts != implied.experts)
-      refuse(experts_key, *experts, fmt::format("tensors have {} experts", implied.experts));
+      refuse(experts_key, *experts, implied.experts_words());
     if (implied.embedding == nullptr) return;
     const Shape& shape = implied.embedding->shape;
-    const std::string what = fmt::format("{} is {}", implied.embedding->name, to_string(shape));
-    if (vocabulary && *vocabulary > shape[0]) refuse("vocab_size", *vocabulary, what);
-    if (hidden && *hidden != shape[1]) refuse("hidden_size", *hidden, what);
+    if (vocabulary && *vocabulary > shape[0]) refuse("vocab_size", *vocabulary, embedding);
+    if (hidden && *hidden != shape[1]) refuse("hidden_size", *hidden, embedding);
   }
 
  private:
-  // nullopt where the key is absent, or null, or a list (one value per layer).
-  std::optional<std::uint64_t> count(const char* key, std::uint64_t least) {
+  static std::string joined(const std::string& a, const std::string& b) {
+    return b.empty() ? a : a + "; " + b;
+  }
+
+  // nullopt where the key is absent, or null, or a list (one value per layer). `tensors`: what they
+  // say of it.
+  std::optional<std::uint64_t> count(const char* key, std::uint64_t least,
+                                     const std::string& tensors) {
     const auto found = object_.find(key);
     if (found == object_.end() || found->is_null() || found->is_array()) return std::nullopt;
     if (found->is_number_unsigned() && found->get<std::uint64_t>() >= least)
       return found->get<std::uint64_t>();
     refuse(key, found->dump(-1, ' ', false, Json::error_handler_t::replace),
-           fmt::format("a whole number of at least {} is expected", least));
+           joined(fmt::format("a whole number of at least {} is expected", least), tensors));
     return std::nullopt;
   }
 
-  void check_layers(std::uint64_t implied, std::optional<std::uint64_t> layers) {
+  void check_layers(std::uint64_t implied, const std::string& words,
+                    std::optional<std::uint64_t> layers) {
     if (!layers || implied == 0) return;
-    const std::uint64_t more = count("num_nextn_predict_layers", 0).value_or(0);
+    const std::uint64_t more = count("num_nextn_predict_layers", 0, words).value_or(0);
     if (implied >= *layers && implied - *layers <= more) return;
     refuse("num_hidden_layers", *layers,
-           fmt::format("tensors have {} layers{}", implied,
-                       more == 0 ? "" : fmt::format(" (num_nextn_predict_layers is {})", more)));
+           joined(words, more == 0 ? "" : fmt::format("num_nextn_predict_layers is {}", more)));
   }
 
   template <class Value>

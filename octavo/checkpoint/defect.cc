@@ -4,12 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace octavo {
 namespace {
 
 using enum DefectCode;
 using enum ErrorCode;
+
+constexpr std::size_t kMaxMessage =
+    8192;  // names and shapes of a header can have millions of bytes
 
 constexpr std::array kDefects = {
     DefectInfo{unreadable, "unreadable", io, true, "the system cannot open or read the file"},
@@ -19,7 +23,9 @@ constexpr std::array kDefects = {
                "the file ends before its header or its tensors do"},
     DefectInfo{header_too_small, "header-too-small", bad_file, true, "too short to hold a header"},
     DefectInfo{header_too_large, "header-too-large", bad_file, true,
-               "a header above the limit (--max-header-size) is declared"},
+               "a header larger than the file and any that is allowed is declared"},
+    DefectInfo{header_over_limit, "header-over-limit", bad_file, false,
+               "a header above the limit; --max-header-size raises it"},
     DefectInfo{header_syntax, "header-syntax", bad_file, true,
                "the header is no JSON object of the expected form"},
     DefectInfo{duplicate_key, "duplicate-key", bad_file, true, "a key stands there twice"},
@@ -121,7 +127,9 @@ std::span<const DefectInfo> all_defects() { return kDefects; }
 
 Defect make_defect(DefectCode code, std::string_view file, std::string_view tensor,
                    std::optional<std::uint64_t> offset, std::string_view message) {
-  return {code, std::string(file), std::string(tensor), offset, printable(message)};
+  std::string shown = printable(message.substr(0, kMaxMessage));
+  if (message.size() > kMaxMessage) shown += " ...";
+  return {code, std::string(file), std::string(tensor), offset, std::move(shown)};
 }
 
 Error to_error(const Defect& defect) { return {defect_info(defect.code).error, defect.message}; }

@@ -21,6 +21,7 @@ enum class DefectCode : std::uint8_t {
   truncated,
   header_too_small,
   header_too_large,
+  header_over_limit,
   header_syntax,
   duplicate_key,
   tensor_info,

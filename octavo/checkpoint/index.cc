@@ -32,9 +32,16 @@ std::optional<Index> survey_padded(const simdjson::padded_string& text, std::str
     return refuse(defects, index_syntax, name, "",
                   fmt::format("not valid JSON: {}", simdjson::error_message(error)));
   }
+  simdjson::dom::object whole;
+  if (document.get(whole)) return refuse(defects, index_syntax, name, "", "not a JSON object");
+  int maps = 0;  // of two, other readers take the other one
+  for (const auto& [key, value] : whole) maps += key == "weight_map" ? 1 : 0;
+  if (maps != 1)
+    return refuse(defects, index_syntax, name, "",
+                  fmt::format("{} weight_map in it", maps == 0 ? "no" : "more than one"));
   simdjson::dom::object map;
-  if (document["weight_map"].get(map))
-    return refuse(defects, index_syntax, name, "", "no object \"weight_map\" in it");
+  if (whole["weight_map"].get(map))
+    return refuse(defects, index_syntax, name, "", "weight_map is not an object");
   if (map.size() == 0) return refuse(defects, index_syntax, name, "", "weight_map names no tensor");
   Index index;
   for (const auto& [tensor, value] : map) {

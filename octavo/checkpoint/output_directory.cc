@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "octavo/base/units.h"
+#include "octavo/base/words.h"
 #include "octavo/checkpoint/output_directory_internal.h"
 
 namespace octavo {

@@ -12,53 +12,29 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSuffix = ".safetensors";
+constexpr std::string_view kSingleName = "model.safetensors";
 
-// Shard files by set ("model", 4), each with its number.
-using ShardSets =
-    std::map<std::pair<std::string, std::uint64_t>, std::map<std::uint64_t, std::string>>;
-
-Result<ShardSets> find_sets(const fs::path& directory) {
-  ShardSets sets;
+Result<std::vector<std::string>> file_names(const fs::path& directory) {
+  std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
-    std::string name = entry->path().filename().string();
-    if (name.starts_with('.')) continue;
-    if (const auto shard = parse_shard_name(name))
-      sets[{shard->stem, shard->count}].emplace(shard->number, std::move(name));
+    names.push_back(entry->path().filename().string());
   }
   if (error) {
     return fail(ErrorCode::io,
                 fmt::format("cannot list {}: {}", directory.string(), error.message()));
   }
-  return sets;
+  return names;
 }
 
-// The files of the one set that has all of its shards; of several, the one named "model".
-Result<std::vector<std::string>> complete_set(const fs::path& directory, const ShardSets& sets) {
-  std::vector<const ShardSets::value_type*> complete;
-  std::vector<std::string> incomplete;
-  for (const ShardSets::value_type& set : sets) {
-    const auto& [stem, count] = set.first;
-    if (set.second.size() == count) {
-      complete.push_back(&set);
-    } else {
-      incomplete.push_back(fmt::format("{} of {} of {}-*", set.second.size(), count, stem));
-    }
-  }
-  if (std::ranges::any_of(complete, [](const auto* set) { return set->first.first == "model"; }))
-    std::erase_if(complete, [](const auto* set) { return set->first.first != "model"; });
-  if (complete.size() != 1) {
-    return fail(
-        ErrorCode::bad_model,
-        fmt::format("{}: {} complete sets of shards (NAME-00001-of-00004.safetensors and so on), "
-                    "one is expected{}; no index was written",
-                    directory.string(), complete.size(),
-                    incomplete.empty() ? "" : "; not complete: " + first_names(incomplete)));
-  }
-  std::vector<std::string> files;
-  for (const auto& [number, name] : complete.front()->second) files.push_back(name);
-  return files;
+Result<void> write_index(const fs::path& path, const std::string& text) {
+  Result<void> status = write_partial(path, text);
+  if (status) status = publish(path);
+  std::error_code ignored;
+  if (!status) fs::remove(partial_path(path), ignored);
+  OCTAVO_CHECK(std::move(status));
+  return sync_directory(path.parent_path());
 }
 
 }  // namespace
@@ -83,12 +59,55 @@ std::optional<ShardName> parse_shard_name(std::string_view name) {
   return ShardName{std::string(name.substr(0, dash)), *number, *count};
 }
 
+Result<std::vector<std::string>> complete_set(std::span<const std::string> names) {
+  // By stem and count, each file under its number.
+  std::map<std::pair<std::string, std::uint64_t>, std::multimap<std::uint64_t, std::string>> sets;
+  for (const std::string& name : names) {
+    if (name.starts_with('.')) continue;
+    if (name == kSingleName) sets[{"model", 1}].emplace(1, name);
+    if (const auto shard = parse_shard_name(name))
+      sets[{shard->stem, shard->count}].emplace(shard->number, name);
+  }
+  struct Set {
+    bool model;
+    const std::multimap<std::uint64_t, std::string>* files;
+  };
+  std::vector<Set> complete;
+  std::string found;
+  for (const auto& [set, files] : sets) {
+    const auto& [stem, count] = set;
+    std::set<std::uint64_t> numbers;
+    for (const auto& [number, name] : files) numbers.insert(number);
+    found +=
+        fmt::format("{}{} of {} shards {}-*", found.empty() ? "" : ", ", files.size(), count, stem);
+    if (numbers.size() == count) complete.push_back({stem == "model", &files});
+  }
+  if (std::ranges::any_of(complete, &Set::model))
+    std::erase_if(complete, [](const Set& set) { return !set.model; });
+  if (complete.size() != 1 ||
+      complete.front().files->size() != complete.front().files->rbegin()->first) {
+    return fail(ErrorCode::bad_model,
+                fmt::format("not one complete set of shards (NAME-00001-of-00004.safetensors and "
+                            "so on): there are {}; {}",
+                            found.empty() ? "none" : found,
+                            complete.empty() ? "fetch what is missing"
+                                             : "move away what does not belong to the model"));
+  }
+  std::vector<std::string> files;
+  for (const auto& [number, name] : *complete.front().files) files.push_back(name);
+  return files;
+}
+
 Result<RebuiltIndex> rebuild_index(const fs::path& directory, const OpenOptions& options) {
-  OCTAVO_TRY(const ShardSets sets, find_sets(directory));
-  OCTAVO_TRY(const std::vector<std::string> files, complete_set(directory, sets));
+  OCTAVO_TRY(const std::vector<std::string> names, file_names(directory));
+  const Result<std::vector<std::string>> files = complete_set(names);
+  if (!files) {
+    return fail(files.error().code, fmt::format("{}: no index was written: {}", directory.string(),
+                                                files.error().message));
+  }
   WeightMap map;
-  RebuiltIndex result{directory / kIndexName, files.size(), 0, 0};
-  for (const std::string& name : files) {
+  RebuiltIndex result{directory / kIndexName, files->size(), 0, 0};
+  for (const std::string& name : *files) {
     OCTAVO_TRY(const File file, File::open(directory / name));
     OCTAVO_TRY(const SafetensorsHeader header,
                read_safetensors_header(file, options.max_header_bytes));
@@ -103,9 +122,7 @@ Result<RebuiltIndex> rebuild_index(const fs::path& directory, const OpenOptions&
     }
   }
   result.tensors = map.size();
-  OCTAVO_CHECK(write_partial(result.path, index_text(map, result.total_size)));
-  OCTAVO_CHECK(publish(result.path));
-  OCTAVO_CHECK(sync_directory(directory));
+  OCTAVO_CHECK(write_index(result.path, index_text(map, result.total_size)));
   return result;
 }
 

@@ -87,7 +87,10 @@ Checked<TensorInfo> read_tensor(std::string_view name, const simdjson::dom::elem
   unsigned found = 0;  // a bit for each field, so that none counts twice
   for (const auto& [key, field] : object) {
     const unsigned bit = key == "dtype" ? 1 : key == "shape" ? 2 : key == "data_offsets" ? 4 : 0;
-    if ((found & bit) != 0) return invalid(fmt::format("{} stands there twice", key));
+    if ((found & bit) != 0) {
+      return bad(DefectCode::duplicate_key, file, "TensorInvalidInfo", name,
+                 fmt::format("{} stands there twice", key));
+    }
     found |= bit;
     const auto error = bit == 1   ? field.get(dtype_text)
                        : bit == 2 ? field.get(shape_value)
@@ -102,17 +105,21 @@ Checked<TensorInfo> read_tensor(std::string_view name, const simdjson::dom::elem
                fmt::format("unknown dtype {}", dtype_text));
   }
   OCTAVO_TRY(Shape shape, read_shape(shape_value, file, name));
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-  if (offsets.size() != 2 || offsets.at(0).get(begin) || offsets.at(1).get(end) || begin > end) {
-    return bad(DefectCode::offsets, file, "InvalidOffset", name,
-               "data_offsets are not [begin, end] with 0 <= begin <= end");
-  }
   const std::optional<std::uint64_t> bytes = byte_count(*dtype, shape);
   if (!bytes) {
     return bad(DefectCode::size_overflow, file, "ValidationOverflow", name,
                fmt::format("{} {} has no whole number of bytes that fits 64 bits", dtype_text,
                            to_string(shape)));
+  }
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  if (offsets.size() != 2 || offsets.at(0).get(begin) || offsets.at(1).get(end) || begin > end) {
+    constexpr std::size_t kShown = 60;
+    return bad(DefectCode::offsets, file, "InvalidOffset", name,
+               fmt::format("data_offsets {} are not [begin, end] with 0 <= begin <= end; {} {} "
+                           "takes {} bytes",
+                           simdjson::minify(offsets).substr(0, kShown), dtype_text,
+                           to_string(shape), *bytes));
   }
   if (end - begin != *bytes) {
     return bad(DefectCode::size_mismatch, file, "TensorInvalidInfo", name,
@@ -195,7 +202,8 @@ std::optional<SafetensorsHeader> parse_padded(const simdjson::padded_string& tex
   };
   if (file_bytes < header.data_offset) {
     return give_up(bad(DefectCode::truncated, name, "InvalidHeaderLength", "",
-                       fmt::format("truncated: expected {} bytes, have {}; fetch this file again",
+                       fmt::format("truncated: expected {} bytes, have {}: it ends within its "
+                                   "header; fetch this file again",
                                    header.data_offset, file_bytes),
                        file_bytes));
   }
@@ -209,7 +217,10 @@ std::optional<SafetensorsHeader> parse_padded(const simdjson::padded_string& tex
   simdjson::dom::parser parser;
   simdjson::dom::object object;
   if (const auto error = parser.parse(text).get(object)) {
-    return give_up(bad_header(DefectCode::header_syntax, name, simdjson::error_message(error)));
+    return give_up(
+        bad_header(DefectCode::header_syntax, name,
+                   fmt::format("{} (the header of {} bytes in a file of {})",
+                               simdjson::error_message(error), text.size(), file_bytes)));
   }
   std::unordered_set<std::string_view> seen;  // views into the parser's strings
   bool all_known = true;
@@ -268,20 +279,29 @@ Checked<simdjson::padded_string> read_header_text(const File& file, std::uint64_
   std::uint64_t length = 0;
   for (int i = 7; i >= 0; --i)
     length = length << 8 | static_cast<unsigned char>(start[static_cast<std::size_t>(i)]);
+  const bool beyond_end = length > file.size() - 8;
   if (length > max_bytes) {
-    return bad(DefectCode::header_too_large, name, "HeaderTooLarge", "",
-               fmt::format("a header of {} bytes is declared, {} are allowed (--max-header-size), "
-                           "the file has {}",
-                           length, max_bytes, file.size()));
+    return bad(beyond_end ? DefectCode::header_too_large : DefectCode::header_over_limit, name,
+               "HeaderTooLarge", "",
+               fmt::format("a header of {} bytes is declared, the file has {}, {} are allowed; {}",
+                           length, file.size(), max_bytes,
+                           beyond_end ? "this is no safetensors file, or a damaged one: fetch it "
+                                        "again"
+                                      : "--max-header-size raises the limit"),
+               0);
   }
-  if (length > file.size() - 8) {
+  if (beyond_end) {
     return bad(DefectCode::truncated, name, "InvalidHeaderLength", "",
-               fmt::format("truncated: expected {} bytes of header after the first 8, have {}; "
+               fmt::format("truncated: expected {} bytes, have {}: it ends within its header; "
                            "fetch this file again",
-                           length, file.size() - 8),
+                           length + 8, file.size()),
                file.size());
   }
   simdjson::padded_string text(length);
+  if (text.data() == nullptr && length > 0) {
+    return bad(DefectCode::unreadable, name, "HeaderTooLarge", "",
+               fmt::format("no memory for a header of {} bytes", length));
+  }
   const std::span<char> bytes(text.data(), text.size());
   if (const auto got = file.read_at(8, std::as_writable_bytes(bytes)); !got)
     return unreadable(got.error());

@@ -12,11 +12,22 @@
 namespace octavo {
 namespace {
 
-// The other half of a pair may be in a file that cannot be read: that file is the defect.
+// The other half of a pair may be in a file that cannot be read: that file is the defect. Pairs are
+// "module.weight" and "module.*scale*", or "parameter" and "parameter_*scale*".
 bool may_be_lost(const Survey& survey, std::string_view tensor) {
+  const auto lost = [&](std::string_view base, std::string_view ending) {
+    return survey.lost.contains(fmt::format("{}{}", base, ending));
+  };
   const std::string_view module = tensor.substr(0, tensor.rfind('.') + 1);
-  const auto found = survey.lost.lower_bound(module);
-  return found != survey.lost.end() && found->first.starts_with(module);
+  for (const char* name : {"weight", "weight_scale_inv", "weight_scale", "scale"}) {
+    if (lost(module, name)) return true;
+  }
+  for (const std::string_view ending : {"_scale_inv", "_scales_inv"}) {
+    if (lost(tensor, ending)) return true;
+    if (tensor.ends_with(ending) && lost(tensor.substr(0, tensor.size() - ending.size()), ""))
+      return true;
+  }
+  return false;
 }
 
 void take_problems(const Survey& survey, const Pairing& pairing, VerifyReport& report) {
@@ -58,11 +69,11 @@ void check_quantization(const Survey& survey, const Pairing& pairing, VerifyRepo
   }
   for (const ConfigFact& fact : check_config(checkpoint, pairing)) {
     const DefectCode code = code_of(fact);
-    if (code == config_claims_quantized && !survey.defects.empty()) continue;
+    if (code == config_claims_quantized && !survey.complete) continue;
     if (code == config_lacks_quantization && checkpoint.config_text.empty()) continue;
     add(fact.contradicts ? report.defects : report.notes, code, fact.message);
   }
-  if (!survey.defects.empty()) return;
+  if (!survey.complete) return;
   const Result<SkipListCheck> list = check_skip_list(checkpoint, pairing);
   if (!list) {
     add(report.defects, config_quantization, list.error().message);
@@ -88,7 +99,8 @@ Defect read_defect(const Checkpoint& checkpoint, const CheckpointTensor& tensor,
   const bool shrank = error.code == ErrorCode::bad_file;
   return make_defect(shrank ? DefectCode::truncated : DefectCode::unreadable, file,
                      tensor.info.name, tensor.info.offset,
-                     fmt::format("{}: {}: {}", file, tensor.info.name, error.message));
+                     fmt::format("{}, in {}{}", error.message, tensor.info.name,
+                                 shrank ? "; the file shrank while it was read" : ""));
 }
 
 std::uint64_t bytes_there(const Checkpoint& checkpoint, const CheckpointTensor& tensor) {
@@ -124,9 +136,12 @@ Result<VerifyReport> verify_checkpoint(const std::filesystem::path& path,
   if (!survey.weights_chosen) return finish();
   const Result<Pairing> pairing = pair_scales(checkpoint, options.pairing);
   if (!pairing) {
+    // Scales under two names could not be compared. Of a file that was cut already this is known.
     const bool shrank = pairing.error().code == ErrorCode::bad_file;
-    report.defects.push_back(make_defect(shrank ? DefectCode::truncated : DefectCode::unreadable,
-                                         path.string(), "", {}, pairing.error().message));
+    if (!shrank || survey.defects.empty()) {
+      report.defects.push_back(make_defect(shrank ? DefectCode::truncated : DefectCode::unreadable,
+                                           "", "", {}, pairing.error().message));
+    }
     return finish();
   }
   report.fp8_weights = pairing->weights.size() + pairing->unpaired_weights;

@@ -107,12 +107,12 @@ PartResult look_at_codes(Format format, std::span<const std::byte> bytes) {
   return result;
 }
 
-// IEEE floats of unsigned type U whose exponent field is `exponent`.
+// IEEE floats of unsigned type U whose exponent field is `exponent`, `lanes` of them an element.
 template <class U>
-PartResult look_at_floats(std::span<const std::byte> bytes, U exponent) {
+PartResult look_at_floats(std::span<const std::byte> bytes, U exponent, std::size_t lanes = 1) {
   PartResult result;
   const auto magnitude = static_cast<U>(static_cast<U>(~U{0}) >> 1);
-  const std::size_t count = bytes.size() / sizeof(U);
+  const std::size_t count = bytes.size() / (lanes * sizeof(U)) * lanes;
   std::uint64_t special = 0;
   U any = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -121,7 +121,7 @@ PartResult look_at_floats(std::span<const std::byte> bytes, U exponent) {
     any |= bits;
     special += (bits & exponent) == exponent ? 1 : 0;
   }
-  result.counts.elements = count;
+  result.counts.elements = count / lanes;
   result.all_zero = any == 0;
   for (std::size_t i = 0; special > 0 && i < count; ++i) {
     U bits;
@@ -143,8 +143,9 @@ PartResult look_at(DType dtype, std::optional<Format> codes, std::span<const std
     case DType::f16:
       return look_at_floats<std::uint16_t>(bytes, 0x7C00);
     case DType::f32:
-    case DType::c64:
       return look_at_floats<std::uint32_t>(bytes, 0x7F800000);
+    case DType::c64:
+      return look_at_floats<std::uint32_t>(bytes, 0x7F800000, 2);
     case DType::f64:
       return look_at_floats<std::uint64_t>(bytes, 0x7FF0000000000000);
     default:
@@ -181,10 +182,6 @@ void report_tensor(const Checkpoint& checkpoint, std::size_t index, std::optiona
   using enum DefectCode;
   const CheckpointTensor& tensor = checkpoint.tensors[index];
   const std::string file = file_of(checkpoint, tensor);
-  if (sum.failure) {
-    report.defects.push_back(read_defect(checkpoint, tensor, *sum.failure));
-    return;
-  }
   const auto element_bits = static_cast<std::uint64_t>(dtype_bits(tensor.info.dtype));
   const auto report_kind = [&](DefectCode code, std::uint64_t count, std::uint64_t first) {
     if (count == 0) return;
@@ -251,12 +248,19 @@ void verify_elements(const Checkpoint& checkpoint, const Pairing& pairing,
     return {};
   };
   parallel_for(parts.size(), options.threads, look).value();  // `look` never fails
+  std::vector<bool> failed(checkpoint.shards.size());         // one defect a file is enough
   for (std::size_t i = 0; i < parts.size();) {
     const std::size_t index = parts[i].tensor;
+    const CheckpointTensor& tensor = checkpoint.tensors[index];
     PartResult sum;
     for (; i < parts.size() && parts[i].tensor == index; ++i)
       merge(sum, results[i], parts[i].offset);
-    report_tensor(checkpoint, index, codes_of(checkpoint, pairing, index), sum, report);
+    if (!sum.failure) {
+      report_tensor(checkpoint, index, codes_of(checkpoint, pairing, index), sum, report);
+    } else if (!failed[tensor.shard]) {
+      failed[tensor.shard] = true;
+      report.defects.push_back(read_defect(checkpoint, tensor, *sum.failure));
+    }
   }
 }
 

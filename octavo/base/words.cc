@@ -1,4 +1,4 @@
-#include "octavo/base/units.h"
+#include "octavo/base/words.h"
 
 #include <fmt/format.h>
 
