@@ -1,6 +1,7 @@
 #include "octavo/checkpoint/verify.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
@@ -97,8 +98,9 @@ OrderedJson to_json(const VerifyReport& report) {
   return json;
 }
 
-// At most kShownPerCode of each code.
-void print_defects(std::string_view label, const Defects& defects, bool all) {
+// At most kShownPerCode of each code; files without `directory`, which a person has just given.
+void print_defects(std::string_view label, const Defects& defects, const std::string& directory,
+                   bool all) {
   std::map<DefectCode, std::size_t> shown;
   std::map<DefectCode, std::size_t> hidden;
   std::size_t width = 0;
@@ -109,7 +111,9 @@ void print_defects(std::string_view label, const Defects& defects, bool all) {
       continue;
     }
     ++shown[defect.code];
-    print_out("{:<6}  {:<{}}  {}\n", label, defect_name(defect.code), width, defect.message);
+    print_out("{:<6}  {:<{}}  {}\n", label, defect_name(defect.code), width,
+              std::string_view(defect.message)
+                  .substr(defect.message.starts_with(directory) ? directory.size() : 0));
   }
   for (const auto& [code, count] : hidden)
     print_out("{:<6}  {:<{}}  and {} more like these (--all)\n", label, defect_name(code), width,
@@ -150,8 +154,9 @@ void print_health(const VerifyReport& report, bool all) {
 }
 
 void print_report(const VerifyReport& report, const Arguments& arguments) {
-  print_defects("defect", report.defects, arguments.all);
-  print_defects("note", report.notes, arguments.all);
+  const std::string directory = printable((std::filesystem::path(arguments.path) / "").string());
+  print_defects("defect", report.defects, directory, arguments.all);
+  print_defects("note", report.notes, directory, arguments.all);
   print_health(report, arguments.all);
   if (report.health.empty() && !(report.defects.empty() && report.notes.empty())) print_out("\n");
   print_out("{} FP8 weights, {} scales, {} unpaired", report.fp8_weights, report.scales,

@@ -176,11 +176,15 @@ std::vector<std::string> choose_shards(const Listing& listing, Survey& survey, I
   if (weights.empty()) {
     const auto below = std::ranges::find_if(
         listing.files, [](const std::string& file) { return file.ends_with(kSuffix); });
-    add(survey.defects, DefectCode::no_weights, checkpoint.directory, "",
-        below == listing.files.end()
-            ? "no .safetensors file in it"
-            : fmt::format("no .safetensors file in it, but {}: name the directory of the model",
-                          *below));
+    if (below == listing.files.end()) {
+      add(survey.defects, DefectCode::no_weights, checkpoint.directory, "",
+          "no .safetensors file in it");
+    } else {  // nothing to fetch
+      survey.defects.push_back(make_defect(
+          DefectCode::no_weights, "", "", {},
+          fmt::format("{}: no .safetensors file in it, but {}: name the directory of the model",
+                      checkpoint.directory.string(), *below)));
+    }
   } else if (weights.size() == 1) {
     add(survey.defects, DefectCode::ambiguous_weights, checkpoint.directory, "",
         fmt::format("1 of {} files ({}) and no index ({}); incomplete download or a killed run?",
@@ -368,8 +372,12 @@ Result<Survey> survey_checkpoint(const fs::path& path, const OpenOptions& option
   read_configs(survey);
   open_shards(survey, shards, index, options);
   check_index(survey, index);
-  survey.complete =
-      survey.weights_chosen && checkpoint.shards.size() == shards.size() && survey.lost.empty();
+  const bool all_listed = std::ranges::none_of(survey.defects, [](const Defect& defect) {
+    return defect.code == DefectCode::index_missing_tensor ||
+           defect.code == DefectCode::index_unlisted_tensor;
+  });
+  survey.complete = survey.weights_chosen && checkpoint.shards.size() == shards.size() &&
+                    survey.lost.empty() && all_listed;
   list_side_files(survey, listing, shards);
   return survey;
 }

@@ -21,10 +21,13 @@ using ::testing::UnorderedElementsAre;
 constexpr Extent kSquare{128, 128};
 const std::string kIndex = "model.safetensors.index.json";
 
+std::string five_digits(int number) {
+  const std::string digits = std::to_string(number);
+  return std::string(5 - digits.size(), '0') + digits;
+}
+
 std::string shard_name(int number, int count, const std::string& stem = "model") {
-  char digits[32];
-  std::snprintf(digits, sizeof digits, "-%05d-of-%05d.safetensors", number, count);
-  return stem + digits;
+  return stem + "-" + five_digits(number) + "-of-" + five_digits(count) + ".safetensors";
 }
 
 // One BF16 matrix a shard: "model.layers.N.up_proj.weight".
@@ -129,11 +132,12 @@ TEST(Idx02, ThreeWaysToBeWrong) {
 
 TEST(Idx02, AShardThatTheIndexPassesOver) {
   const TempDir dir;
-  write_model(dir / "in", shards(3), kPlainConfig);
+  write_model(dir / "in", shards(3), R"({"num_hidden_layers": 4})");
   Json map = read_index(dir / "in");
   map.erase("model.layers.3.up_proj.weight");
   write_index(dir / "in", map);
   const Json report = expect_refused(dir / "in", "index-unlisted-tensor");
+  EXPECT_EQ(report.at("defects").size(), 1u) << "layers that are not read are not counted as lost";
   EXPECT_THAT(message(report), HasSubstr("does not name " + shard_name(3, 3)));
   EXPECT_EQ(run_octavo({"verify", (dir / "in").string(), "--rebuild-index"}).status, 0);
 }

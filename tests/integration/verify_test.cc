@@ -145,6 +145,7 @@ TEST(Verify, DownloadCacheWithLinks) {
   // The name of the model instead of the commit's: said, not guessed.
   EXPECT_THAT(verify_report(model, 3).at("defects").at(0).at("message").get<std::string>(),
               HasSubstr("snapshots/0123abcd/" + first));
+  EXPECT_EQ(verify_report(model, 3).at("fetch_again"), Json::array());
 
   fs::remove(model / "blobs" / fs::read_symlink(snapshot / second).filename());
   const Json report = expect_refused(snapshot, "broken-link");
@@ -296,9 +297,12 @@ TEST(Verify, CountsOfCodes) {
   const TempDir dir;
   // Every code of E5M2 once, then some again. By hand: 2 x 3 NaN, 2 infinities, 2 of the largest
   // magnitude (0x7B, 0xFB), 2 x 3 subnormals, 2 zeros.
-  Tensor codes{"F8_E5M2", {2, 130}, Bytes(256)};
-  std::iota(codes.bytes.begin(), codes.bytes.end(), std::uint8_t{0});
-  codes.bytes.insert(codes.bytes.end(), {0x80, 0x00, 0x7B, 0x01});
+  Tensor codes{"F8_E5M2", {2, 130}, Bytes(260)};
+  for (std::size_t i = 0; i < 256; ++i) codes.bytes[i] = static_cast<std::uint8_t>(i);
+  codes.bytes[256] = 0x80;
+  codes.bytes[257] = 0x00;
+  codes.bytes[258] = 0x7B;
+  codes.bytes[259] = 0x01;
   write_model(
       dir / "in",
       {{"m.weight", codes}, {"m.weight_scale_inv", make_tensor("F32", {1}, std::vector<float>{1})}},
