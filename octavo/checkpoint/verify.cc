@@ -73,7 +73,7 @@ void check_quantization(const Survey& survey, const Pairing& pairing, VerifyRepo
     if (code == config_lacks_quantization && checkpoint.config_text.empty()) continue;
     add(fact.contradicts ? report.defects : report.notes, code, fact.message);
   }
-  if (!survey.complete) return;
+  if (!survey.complete || !config.present) return;
   const Result<SkipListCheck> list = check_skip_list(checkpoint, pairing);
   if (!list) {
     add(report.defects, config_quantization, list.error().message);
@@ -147,8 +147,8 @@ Result<VerifyReport> verify_checkpoint(const std::filesystem::path& path,
   report.fp8_weights = pairing->weights.size() + pairing->unpaired_weights;
   report.scales = count_scales(*pairing);
   take_problems(survey, *pairing, report);
-  check_config_counts(survey, report.defects);
   check_quantization(survey, *pairing, report);
+  check_config_counts(survey, report.defects);
   verify_scales(checkpoint, *pairing, options.threads, report);
   if (options.full) verify_elements(checkpoint, *pairing, options, report);
   return finish();
