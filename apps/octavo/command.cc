@@ -42,6 +42,25 @@ void add_open_options(CLI::App& command, OpenOptions& options) {
       ->option_text("SIZE");
 }
 
+void add_pairing_options(CLI::App& command, PairingOptions& options) {
+  const auto set_block = [&options](const std::string& text) {
+    const Result<BlockSize> block = parse_block_size(text);
+    if (!block) throw CLI::ValidationError(block.error().message);
+    options.block = *block;
+  };
+  command
+      .add_flag("--missing-scale-as-one", options.missing_scale_as_one,
+                "An FP8 weight without a scale has scale 1")
+      ->group(kQuantizedSourceGroup);
+  command.add_flag("--u8-as-e4m3", options.u8_as_e4m3, "U8 with a scale beside it is E4M3")
+      ->group(kQuantizedSourceGroup);
+  command
+      .add_option_function<std::string>("--weight-block-size", set_block,
+                                        "Instead of what the config says (without one: 128,128)")
+      ->option_text("ROWS,COLS")
+      ->group(kQuantizedSourceGroup);
+}
+
 int report_error(const Error& error) {
   print_err("octavo: {}\n", printable(error.message));
   return error.code == ErrorCode::bad_value ? kBadUsage : kFailed;

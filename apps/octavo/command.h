@@ -11,6 +11,7 @@
 #include "octavo/base/json.h"
 #include "octavo/base/words.h"
 #include "octavo/checkpoint/checkpoint.h"
+#include "octavo/checkpoint/pairing.h"
 #include "octavo/quant/block.h"
 
 namespace octavo::app {
@@ -31,6 +32,9 @@ inline constexpr const char* kQuantizedSourceGroup = "Sources that are quantized
 
 // --max-header-size, which every command that opens a checkpoint has.
 void add_open_options(CLI::App& command, OpenOptions& options);
+
+// --missing-scale-as-one, --u8-as-e4m3 and --weight-block-size, of commands that only look.
+void add_pairing_options(CLI::App& command, PairingOptions& options);
 
 // --quant-method, of every command that reads a source without changing what it is.
 void add_quant_method(CLI::App& command, std::string& method);

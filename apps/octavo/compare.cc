@@ -20,7 +20,6 @@ struct Arguments {
   int threads = 0;
   std::optional<double> min_snr;
   std::string html;
-  std::string block_size;
   PairingOptions pairing;
   OpenOptions open;
   bool all = false;
@@ -55,9 +54,6 @@ Result<int> run(const Arguments& arguments) {
   CompareOptions options;
   OCTAVO_TRY(options.threads, choose_threads(arguments.threads));
   options.pairing = arguments.pairing;
-  if (!arguments.block_size.empty()) {
-    OCTAVO_TRY(options.pairing.block, parse_block_size(arguments.block_size));
-  }
   OCTAVO_CHECK(kernels::selected_isa());
   OCTAVO_TRY(const Checkpoint a, open_checkpoint(arguments.a, arguments.open));
   OCTAVO_TRY(const Checkpoint b, open_checkpoint(arguments.b, arguments.open));
@@ -79,6 +75,7 @@ Result<int> run(const Arguments& arguments) {
   }
   if (!arguments.html.empty()) {
     OCTAVO_CHECK(write_html(arguments.html, comparison_html(comparison, arguments.a, arguments.b)));
+    if (!arguments.quiet) print_err("octavo: wrote {}\n", printable(arguments.html));
   }
   return differences == 0 ? kFine : kFound;
 }
@@ -106,18 +103,7 @@ void add_compare(CLI::App& app, int& status) {
   add_open_options(*command, arguments->open);
   command->add_flag("--json", arguments->json, "Print as JSON");
   command->add_flag("-q,--quiet", arguments->quiet, "No progress, no table");
-  command
-      ->add_flag("--missing-scale-as-one", arguments->pairing.missing_scale_as_one,
-                 "An FP8 weight without a scale has scale 1: no warning")
-      ->group(kQuantizedSourceGroup);
-  command
-      ->add_flag("--u8-as-e4m3", arguments->pairing.u8_as_e4m3, "U8 with a scale beside it is E4M3")
-      ->group(kQuantizedSourceGroup);
-  command
-      ->add_option("--weight-block-size", arguments->block_size,
-                   "Instead of what the configs say (without one: 128,128)")
-      ->option_text("ROWS,COLS")
-      ->group(kQuantizedSourceGroup);
+  add_pairing_options(*command, arguments->pairing);
   command->callback([arguments, &status] {
     const Result<int> result = run(*arguments);
     status = result ? *result : report_error(result.error());

@@ -189,7 +189,14 @@ Result<void> check_html_path(const fs::path& path, const std::vector<const Check
     return refuse("a directory; a file is expected, as in report.html");
   if (path.has_parent_path() && !fs::is_directory(path.parent_path(), ignored))
     return refuse("its directory does not exist");
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored))
+    return refuse("not a regular file, and the page would replace it; give another name");
+  const fs::path parent = path.has_parent_path() ? path.parent_path() : ".";
   for (const Checkpoint* input : inputs) {
+    // An index that is not read, a tokenizer: the page must not replace what belongs to a model.
+    const fs::path directory = input->directory.empty() ? "." : input->directory;
+    if (fs::exists(path, ignored) && fs::equivalent(parent, directory, ignored))
+      return refuse("a file of a model that is compared; give another name");
     for (const fs::path& file : files_of(*input)) {
       if (fs::equivalent(path, file, ignored))
         return refuse(fmt::format("is {}, which is compared; give another name", file.string()));
@@ -222,9 +229,9 @@ std::string comparison_html(const Comparison& comparison, const std::string& a,
 }
 
 Result<void> write_html(const fs::path& path, const std::string& page) {
-  OCTAVO_CHECK(write_partial(path, page));
-  OCTAVO_CHECK(publish(path));
-  return sync_directory(path.parent_path());
+  std::error_code error;  // a link stays: /dev/stdout is one
+  const fs::path target = fs::canonical(path, error);
+  return write_text(error ? path : target, page);
 }
 
 }  // namespace octavo::app

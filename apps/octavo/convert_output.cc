@@ -47,6 +47,8 @@ OrderedJson report_json(const ConversionReport& report) {
   json["skipped"] = OrderedJson::array();
   for (const auto& [name, reason] : report.skipped)
     json["skipped"].push_back({{"name", name}, {"reason", reason}});
+  json["shards"] = report.shards;
+  json["resumed_shards"] = report.resumed_shards;
   json["bytes_in"] = report.bytes_in;
   json["bytes_out"] = report.bytes_out;
   json["seconds"] = report.seconds;
@@ -163,7 +165,6 @@ void print_report(const ConversionReport& report, const ConvertArguments& argume
             report.skipped.empty() ? ""
                                    : fmt::format(", {} of them matrices: {}", report.skipped.size(),
                                                  reasons(report.skipped)));
-  if (report.dropped > 0) print_out("{:<12}{} scales\n", "dropped", report.dropped);
   for (std::size_t i = 0; i < std::min(kSkippedShown, report.skipped.size()); ++i) {
     print_out("{:<12}  {} ({})\n", "", printable(report.skipped[i].first),
               printable(report.skipped[i].second));
@@ -175,6 +176,7 @@ void print_report(const ConversionReport& report, const ConvertArguments& argume
     print_out("{:<12}{} of {} shards were finished before\n", "resumed", report.resumed_shards,
               report.shards);
   }
+  if (report.dropped > 0) print_out("{:<12}{} scales\n", "dropped", report.dropped);
   print_out("{:<12}{} -> {} ({:.1f} %)\n", "size", bytes(report.bytes_in), bytes(report.bytes_out),
             100.0 * static_cast<double>(report.bytes_out) /
                 static_cast<double>(std::max<std::uint64_t>(1, report.bytes_in)));

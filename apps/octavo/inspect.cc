@@ -61,7 +61,7 @@ Result<Inspection> inspect(const Arguments& arguments) {
   Inspection result;
   OCTAVO_TRY(result.checkpoint, open_checkpoint(arguments.path, arguments.open));
   OCTAVO_CHECK(check_asked_quant_method(result.checkpoint, arguments.quant_method));
-  OCTAVO_TRY(result.pairing, pair_scales(result.checkpoint, {}));
+  result.pairing = pair_scales(result.checkpoint, {});
   for (const auto& problem : result.pairing.problems) result.problems.push_back(problem.message);
   if (auto method = check_quant_method(result.checkpoint, result.pairing); !method)
     result.problems.push_back(std::move(method).error().message);

@@ -85,7 +85,7 @@ OrderedJson summary_json(const Inspection& inspection) {
   summary["dtypes"] = OrderedJson::object();
   for (const DTypeTotal& total : dtype_totals(inspection))
     summary["dtypes"][total.name] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
-  summary["fp8_weights"] = pairing.weights.size() + pairing.unpaired_weights;
+  summary["fp8_weights"] = count_quantized(pairing);
   summary["scales"] = count_scales(pairing);
   summary["unpaired"] = pairing.unpaired_weights + pairing.unpaired_scales;
   summary["config"] = config_json(checkpoint.quantization);

@@ -147,9 +147,8 @@ void print_inspection(const Inspection& inspection, bool all) {
     print_out("  {:<12} {:>7} tensors  {:>9}\n", total.name, total.tensors,
               human_bytes(static_cast<double>(total.bytes)));
   }
-  print_out("{} quantized weights, {} scales, {} unpaired\n",
-            pairing.weights.size() + pairing.unpaired_weights, count_scales(pairing),
-            pairing.unpaired_weights + pairing.unpaired_scales);
+  print_out("{} quantized weights, {} scales, {} unpaired\n", count_quantized(pairing),
+            count_scales(pairing), pairing.unpaired_weights + pairing.unpaired_scales);
   print_config(checkpoint.quantization);
   print_skip_list(inspection.skip_list, all);
   for (const ConfigFact& fact : inspection.facts) {
@@ -157,7 +156,13 @@ void print_inspection(const Inspection& inspection, bool all) {
   }
   if (const auto line = unlisted_line(checkpoint, inspection.skip_list))
     print_out("note: {}\n", printable(*line));
-  for (const std::string& problem : inspection.problems) print_warning(problem);
+  constexpr std::size_t kShown = 10;
+  for (std::size_t i = 0; i < std::min(kShown, inspection.problems.size()); ++i)
+    print_warning(inspection.problems[i]);
+  if (inspection.problems.size() > kShown) {
+    print_warning(
+        fmt::format("and {} more; octavo verify lists all", inspection.problems.size() - kShown));
+  }
   for (const ConfigFact& fact : inspection.facts) {
     if (fact.contradicts) print_warning(fact.message);
   }

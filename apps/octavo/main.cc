@@ -31,7 +31,8 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
 int run(int argc, char** argv) {
   int status = kFine;
   CLI::App app(
-      "Octavo: FP8 for C++. Quantizes, dequantizes, inspects and compares model checkpoints.",
+      "Octavo: FP8 for C++. Quantizes, dequantizes, inspects, verifies and compares model "
+      "checkpoints.",
       "octavo");
   app.formatter(std::make_shared<HelpFormat>());
   app.failure_message(usage_error);

@@ -23,14 +23,15 @@ struct Arguments {
   bool json = false;
   bool quiet = false;
   int threads = 0;
+  PairingOptions pairing;
   OpenOptions open;
 };
 
 constexpr const char* kFooter =
     R"(By default: headers, index, config, how weights and scales pair, and the value of every scale.
 --full reads every byte: NaN and infinity anywhere, and how many codes are saturated, subnormal or
-zero. Exit status: 0 sound, 3 defects were found, 1 nothing could be looked at. docs/cli.md lists the
-codes of defects.
+zero. Exit status: 0 sound, 3 defects were found, 1 nothing could be looked at. docs/cli.md lists
+the codes of defects.
 
 Examples:
   octavo verify DeepSeek-V3
@@ -187,6 +188,7 @@ Result<int> run(const Arguments& arguments) {
   }
   VerifyOptions options;
   options.full = arguments.full;
+  options.pairing = arguments.pairing;
   options.open = arguments.open;
   OCTAVO_TRY(options.threads, choose_threads(arguments.threads));
   Progress progress("verify", arguments.quiet || !arguments.full);
@@ -219,6 +221,7 @@ void add_verify(CLI::App& app, int& status) {
       ->option_text("N")
       ->capture_default_str();
   add_open_options(*command, arguments->open);
+  add_pairing_options(*command, arguments->pairing);
   command->add_flag("--json", arguments->json, "Print the report as JSON");
   command->add_flag("-q,--quiet", arguments->quiet,
                     "No progress, no report; the exit status alone");

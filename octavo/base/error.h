@@ -17,6 +17,7 @@ enum class ErrorCode {
   bad_model,    // files are well formed but do not fit together: scales, shapes, config
   bad_value,    // a value that was asked for makes no sense: option, environment variable
   unsupported,  // valid, known, and not handled
+  busy,         // too many open files: nothing is known of what could not be opened
   interrupted,  // the caller asked to stop
 };
 

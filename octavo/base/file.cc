@@ -11,12 +11,14 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
 namespace octavo {
 namespace {
 
+constexpr std::string_view kPartialSuffix = ".partial";
 constexpr std::size_t kCopyBytes = 4 << 20;
 
 std::atomic<std::uint64_t> read_calls = 0;
@@ -26,6 +28,9 @@ std::unexpected<Error> fail_errno(std::string_view doing, const std::filesystem:
   const int number = errno;
   std::string message =
       fmt::format("cannot {} {}: {}", doing, path.string(), std::strerror(number));
+  if (number == EMFILE || number == ENFILE) {
+    return fail(ErrorCode::busy, message + "; raise the limit (ulimit -n): each shard is one");
+  }
   if (number == ENOSPC) message += "; free some space or choose another output directory";
   return fail(ErrorCode::io, std::move(message));
 }
@@ -93,9 +98,12 @@ Result<void> File::read_at(std::uint64_t offset, std::span<std::byte> to) const 
   read_calls.fetch_add(1, std::memory_order_relaxed);
   read_bytes.fetch_add(to.size(), std::memory_order_relaxed);
   std::size_t done = 0;
+  constexpr auto kLast = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
+  const bool beyond = offset > kLast || to.size() > kLast - offset;  // of what a file can hold
   while (done < to.size()) {
-    const ssize_t got =
-        ::pread(descriptor_, to.data() + done, to.size() - done, static_cast<off_t>(offset + done));
+    const ssize_t got = beyond ? 0
+                               : ::pread(descriptor_, to.data() + done, to.size() - done,
+                                         static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail_errno("read", path_);
     if (got == 0) {
@@ -174,7 +182,12 @@ Result<std::string> read_text(const std::filesystem::path& path, std::uint64_t m
 }
 
 std::filesystem::path partial_path(const std::filesystem::path& path) {
-  return path.parent_path() / ("." + path.filename().string() + ".partial");
+  return path.parent_path() / ("." + path.filename().string() + std::string(kPartialSuffix));
+}
+
+bool is_partial(std::string_view name) {
+  return name.starts_with('.') && name.ends_with(kPartialSuffix) &&
+         name.size() > 1 + kPartialSuffix.size();
 }
 
 Result<void> publish(const std::filesystem::path& path) {
@@ -247,6 +260,14 @@ Result<void> copy_to_partial(const std::filesystem::path& from, const std::files
       std::filesystem::status(from, ignored).permissions() | std::filesystem::perms::owner_write,
       ignored);
   return target.sync();
+}
+
+Result<void> write_text(const std::filesystem::path& path, std::string_view text) {
+  Result<void> status = write_partial(path, text);
+  if (status) status = publish(path);
+  if (!status) ::unlink(partial_path(path).c_str());
+  OCTAVO_CHECK(std::move(status));
+  return sync_directory(path.parent_path());
 }
 
 }  // namespace octavo

@@ -80,6 +80,7 @@ Result<std::string> read_text(const std::filesystem::path& path,
 // Where a file is written before it has its final name: a sibling that no reader takes for the real
 // thing.
 std::filesystem::path partial_path(const std::filesystem::path& path);
+bool is_partial(std::string_view name);  // a file name of that form
 
 // Renames partial_path(path) to `path`; durable after sync_directory.
 Result<void> publish(const std::filesystem::path& path);
@@ -97,5 +98,9 @@ std::uint64_t allocated_bytes(const std::filesystem::path& path);
 // Written to the partial sibling and synced, not published.
 Result<void> write_partial(const std::filesystem::path& path, std::string_view text);
 Result<void> copy_to_partial(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// Durably, the whole text or nothing: where it fails, an old file stands and no partial one is
+// left.
+Result<void> write_text(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace octavo

@@ -26,11 +26,6 @@ extern "C" ssize_t pwrite(int descriptor, const void* from, size_t bytes, off_t 
 namespace octavo {
 namespace {
 
-Result<void> write_text(const std::filesystem::path& path, std::string_view text) {
-  OCTAVO_CHECK(write_partial(path, text));
-  return publish(path);
-}
-
 Result<void> copy_regular_file(const std::filesystem::path& from, const std::filesystem::path& to) {
   OCTAVO_CHECK(copy_to_partial(from, to));
   return publish(to);
@@ -187,6 +182,13 @@ TEST_F(FileTest, PartialNamesAreHiddenSiblings) {
   EXPECT_EQ(partial_path("a").parent_path(), "");
 }
 
+TEST_F(FileTest, PartialNamesAreKnownAgain) {
+  for (const char* name : {"model.safetensors", "a", ".hidden"})
+    EXPECT_TRUE(is_partial(partial_path(directory_ / name).filename().string())) << name;
+  for (const char* name : {"notes.partial", ".partial", "..partial", ".a.partial2", ".a", ""})
+    EXPECT_FALSE(is_partial(name)) << name;
+}
+
 TEST_F(FileTest, PublishGivesTheFinalName) {
   const fs::path path = write("a", "old");
   std::ofstream(partial_path(path)) << "new";
@@ -216,6 +218,21 @@ TEST_F(FileTest, WriteTextThatFailsLeavesTheOldFile) {
   fs::create_directory(partial_path(path));  // the partial file cannot be created
   EXPECT_FALSE(write_text(path, "new"));
   EXPECT_EQ(content(path), "old");
+}
+
+TEST_F(FileTest, WriteTextThatFailsLeavesNoPartialFile) {
+  const fs::path path = directory_ / "a";
+  fs::create_directory(path);  // the partial file cannot get this name
+  EXPECT_FALSE(write_text(path, "new"));
+  EXPECT_TRUE(fs::is_directory(path));
+  EXPECT_FALSE(fs::exists(partial_path(path)));
+
+  device_takes_nothing = true;
+  const Result<void> full = write_text(directory_ / "b", "new");
+  device_takes_nothing = false;
+  EXPECT_FALSE(full);
+  EXPECT_FALSE(fs::exists(directory_ / "b"));
+  EXPECT_FALSE(fs::exists(partial_path(directory_ / "b")));
 }
 
 TEST_F(FileTest, ReadTextIsBounded) {

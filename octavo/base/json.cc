@@ -57,6 +57,24 @@ std::size_t skip_value(std::string_view text, std::size_t at) {
   return at;
 }
 
+// Printing and copying go down a document by recursion.
+constexpr std::size_t kMaxDepth = 500;
+
+// Where the text goes below kMaxDepth. It need not be valid.
+std::optional<std::size_t> too_deep(std::string_view text) {
+  std::size_t depth = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == '"') {
+      at = skip_string(text, at);
+      continue;
+    }
+    if ((text[at] == '{' || text[at] == '[') && ++depth > kMaxDepth) return at;
+    if ((text[at] == '}' || text[at] == ']') && depth > 0) --depth;
+    ++at;
+  }
+  return std::nullopt;
+}
+
 Object scan_object(std::string_view text, std::size_t open) {
   Object object{open, open, {}};
   std::size_t at = skip_space(text, open + 1);
@@ -114,6 +132,10 @@ std::string without_python_literals(std::string_view text) {
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, std::string_view name) {
+  if (const std::optional<std::size_t> at = too_deep(text)) {
+    return fail(ErrorCode::bad_file,
+                fmt::format("{}: nested deeper than {} levels at offset {}", name, kMaxDepth, *at));
+  }
   // nlohmann takes NUL for the end.
   if (const std::size_t nul = text.find('\0'); nul != text.npos) {
     return fail(ErrorCode::bad_file,

@@ -15,7 +15,8 @@ using Json = nlohmann::json;  // lookups in O(log n), keys sorted: for reading w
 using OrderedJson =
     nlohmann::ordered_json;  // keys as inserted, lookups linear: for small objects that we write
 
-// `name` is the file, for the message. bad_file: not JSON, with the byte offset.
+// `name` is the file, for the message. bad_file: not JSON, or nested deeper than 500 levels, with
+// the byte offset.
 Result<Json> parse_json(std::string_view text, std::string_view name);
 
 // The same, and the document must be an object.

@@ -246,5 +246,18 @@ TEST(JsonEdits, SettingAMemberToItsOwnTextChangesNothing) {
   EXPECT_EQ(set_json_member(text, {}, "e", "[ ]"), text);
 }
 
+TEST(ParseJson, NestingIsBounded) {
+  const auto nested = [](std::size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  EXPECT_TRUE(parse_json(nested(500), "f"));
+  for (const std::size_t depth : {501u, 1'000'000u}) {
+    const Result<Json> got = parse_json(nested(depth), "f");
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().message, "f: nested deeper than 500 levels at offset 500");
+  }
+  EXPECT_TRUE(parse_json("{\"" + std::string(1000, '[') + "\": 1}", "f")) << "in a string";
+}
+
 }  // namespace
 }  // namespace octavo

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "octavo/checkpoint/bands_internal.h"
+#include "octavo/checkpoint/window_internal.h"
 #include "octavo/formats/traits.h"
 
 namespace octavo {
@@ -15,40 +16,8 @@ namespace {
 constexpr std::uint64_t kBandElements = std::uint64_t{1} << 19;
 constexpr std::uint64_t kCopyBytes = 1 << 20;
 
-// A window of one matrix of a tensor.
-struct Window {
-  std::uint64_t slice;
-  std::uint64_t row;
-  std::uint64_t rows;
-  std::uint64_t col;
-  std::uint64_t cols;
-};
-
 Window window_of(const Band& band) {
   return {band.slice, band.row, band.rows, band.col, band.cols};
-}
-
-// Calls transfer(byte offset in the tensor, byte offset in memory, bytes) for the runs of a window
-// that are contiguous in the file. `m` is the tensor as matrices of elements of `bits`.
-template <class Transfer>
-Result<void> for_each_run(const Matrices& m, std::uint64_t bits, const Window& w,
-                          const Transfer& transfer) {
-  const std::uint64_t row_bytes = m.cols * bits / 8;
-  const std::uint64_t width = w.cols * bits / 8;
-  const std::uint64_t start = (w.slice * m.rows + w.row) * row_bytes + w.col * bits / 8;
-  if (width == row_bytes) return transfer(start, 0, w.rows * width);
-  for (std::uint64_t r = 0; r < w.rows; ++r)
-    OCTAVO_CHECK(transfer(start + r * row_bytes, r * width, width));
-  return {};
-}
-
-Result<void> read_window(const Checkpoint& checkpoint, const CheckpointTensor& tensor,
-                         const Matrices& m, std::uint64_t bits, const Window& w,
-                         std::vector<std::byte>& to) {
-  to.resize(w.rows * (w.cols * bits / 8));
-  return for_each_run(m, bits, w, [&](std::uint64_t offset, std::uint64_t at, std::uint64_t bytes) {
-    return checkpoint.read(tensor, offset, std::span(to).subspan(at, bytes));
-  });
 }
 
 Result<void> write_window(const File& file, const TensorInfo& tensor, const Matrices& m,
@@ -57,14 +26,6 @@ Result<void> write_window(const File& file, const TensorInfo& tensor, const Matr
                       [&](std::uint64_t offset, std::uint64_t at, std::uint64_t bytes) {
                         return file.write_at(tensor.offset + offset, from.subspan(at, bytes));
                       });
-}
-
-// The blocks that a window touches, as a window of the scale grid.
-Window grid_window(const Window& w, const BlockSize& block) {
-  const std::uint64_t row = w.row / block.rows;
-  const std::uint64_t col = w.col / block.cols;
-  return {w.slice, row, (w.row + w.rows - 1) / block.rows - row + 1, col,
-          (w.col + w.cols - 1) / block.cols - col + 1};
 }
 
 std::string position(const OutputTensor& output, std::uint64_t slice, std::uint64_t row,
@@ -77,30 +38,19 @@ std::string position(const OutputTensor& output, std::uint64_t slice, std::uint6
 // Scales of a quantized source for a window of it.
 Result<void> read_source_scales(const BandSettings& settings, const OutputTensor& output,
                                 const Window& w, std::vector<float>& scales) {
+  OCTAVO_CHECK(read_window_scales(settings.checkpoint, *output.codes, w, scales));
+  const auto bad = std::ranges::find_if(scales, [](float s) { return !std::isfinite(s); });
+  if (settings.allow_non_finite || bad == scales.end()) return {};
   const ScaleLayout& layout = output.codes->layout;
-  Window grid = grid_window(w, layout.block);
-  if (layout.slices == 1) grid.slice = 0;
-  scales.assign(grid.rows * grid.cols, 1.0f);
-  if (!output.codes->scale) return {};
-  const CheckpointTensor& tensor = settings.checkpoint.tensors[*output.codes->scale];
-  // Row by row, or at once where the window is as wide as the grid.
-  const bool whole_rows = grid.cols == layout.grid_cols;
-  const std::uint64_t run = whole_rows ? scales.size() : grid.cols;
-  for (std::uint64_t at = 0; at < scales.size(); at += run) {
-    const std::uint64_t row = grid.slice * layout.grid_rows + grid.row + at / grid.cols;
-    const std::uint64_t first = row * layout.grid_cols + grid.col;
-    const std::span part = std::span(scales).subspan(at, run);
-    OCTAVO_CHECK(read_scales(settings.checkpoint, tensor, first, part));
-    if (settings.allow_non_finite) continue;
-    const auto bad = std::ranges::find_if(part, [](float s) { return !std::isfinite(s); });
-    if (bad == part.end()) continue;
-    return fail(
-        ErrorCode::bad_model,
-        fmt::format("{}: scale {} of {} is {}; --allow-non-finite multiplies by it all the same",
-                    tensor.info.name, first + static_cast<std::uint64_t>(bad - part.begin()),
-                    output.source->info.name, *bad));
-  }
-  return {};
+  const Window grid = grid_window(w, layout);
+  const auto at = static_cast<std::uint64_t>(bad - scales.begin());
+  const std::uint64_t row = grid.slice * layout.grid_rows + grid.row + at / grid.cols;
+  return fail(
+      ErrorCode::bad_model,
+      fmt::format("{}: scale {} of {} is {}; --allow-non-finite multiplies by it all the same",
+                  settings.checkpoint.tensors[*output.codes->scale].info.name,
+                  row * layout.grid_cols + grid.col + at % grid.cols, output.source->info.name,
+                  *bad));
 }
 
 Result<CodeWindow> read_codes(const BandSettings& settings, const OutputTensor& output,

@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
 constexpr std::string_view kSuffix = ".safetensors";
-constexpr std::string_view kPartialSuffix = ".partial";
 
 void add(Defects& defects, DefectCode code, const fs::path& file, std::string_view tensor,
          std::string_view message) {
@@ -38,6 +37,7 @@ bool is_weight_file(std::string_view name) {
 struct Listing {
   std::vector<std::string> files;  // relative, sorted
   std::set<std::string> broken;    // links that lead nowhere, pipes: what could not be carried over
+  bool unfinished = false;         // temporary files of a run are there
 };
 
 // All files below `directory`, without hidden directories (.git, .cache) and partial files.
@@ -53,7 +53,7 @@ Result<Listing> list_files(const fs::path& directory, Survey& survey) {
     if (name.starts_with('.') && entries->is_directory(ignored))
       entries.disable_recursion_pending();
     if (entries->is_directory(ignored)) continue;
-    if (name.ends_with(kPartialSuffix)) {
+    if (is_partial(name)) {
       partial.push_back(name);
       continue;
     }
@@ -74,8 +74,10 @@ Result<Listing> list_files(const fs::path& directory, Survey& survey) {
   if (!partial.empty()) {
     std::ranges::sort(partial);
     add(survey.notes, DefectCode::unfinished_run, directory, "",
-        fmt::format("{} of a run that did not end ({}); remove what no run is writing",
+        fmt::format("{} of a run that did not end ({}); the same command with --resume goes on, or "
+                    "remove them",
                     counted(partial.size(), "temporary file"), first_names(partial)));
+    listing.unfinished = true;
   }
   std::ranges::sort(listing.files);
   return listing;
@@ -176,24 +178,24 @@ std::vector<std::string> choose_shards(const Listing& listing, Survey& survey, I
   if (weights.empty()) {
     const auto below = std::ranges::find_if(
         listing.files, [](const std::string& file) { return file.ends_with(kSuffix); });
-    if (below == listing.files.end()) {
-      add(survey.defects, DefectCode::no_weights, checkpoint.directory, "",
-          "no .safetensors file in it");
-    } else {  // nothing to fetch
-      survey.defects.push_back(make_defect(
-          DefectCode::no_weights, "", "", {},
-          fmt::format("{}: no .safetensors file in it, but {}: name the directory of the model",
-                      checkpoint.directory.string(), *below)));
-    }
+    std::string more;
+    if (listing.unfinished) more = ", but a run that did not end; --resume goes on with it";
+    if (below != listing.files.end())
+      more = fmt::format(", but {}: name the directory of the model", *below);
+    add(survey.defects, DefectCode::no_weights, checkpoint.directory, "",
+        "no .safetensors file in it" + more);
   } else if (weights.size() == 1) {
     add(survey.defects, DefectCode::ambiguous_weights, checkpoint.directory, "",
         fmt::format("1 of {} files ({}) and no index ({}); incomplete download or a killed run?",
                     shard->count, weights[0], kIndexName));
   } else {
+    const Result<std::vector<std::string>> set = complete_set(weights);
     add(survey.defects, DefectCode::ambiguous_weights, checkpoint.directory, "",
         fmt::format("{} .safetensors files ({}) and no index ({}) that says which belong "
-                    "together; name one file, or write an index with octavo verify --rebuild-index",
-                    weights.size(), first_names(weights), kIndexName));
+                    "together; {}",
+                    weights.size(), first_names(weights), kIndexName,
+                    set ? "name one file, or write an index with octavo verify --rebuild-index"
+                        : "name one file, or fetch the index; " + set.error().message));
   }
   return {};
 }
@@ -205,7 +207,8 @@ void add_tensors(Survey& survey, std::vector<TensorInfo> tensors, const std::str
     if (!added) {
       const std::size_t first = checkpoint.tensors[at->second].shard;
       add(survey.defects, DefectCode::duplicate_tensor, checkpoint.directory / file, tensor.name,
-          fmt::format("{} is in it and in {}", tensor.name, checkpoint.shards[first].file_name));
+          fmt::format("{} is in it and in {}; one of these files is of another model", tensor.name,
+                      checkpoint.shards[first].file_name));
       continue;
     }
     checkpoint.tensor_bytes += tensor.bytes;
@@ -213,14 +216,15 @@ void add_tensors(Survey& survey, std::vector<TensorInfo> tensors, const std::str
   }
 }
 
-void open_shards(Survey& survey, const std::vector<std::string>& names, const Index& index,
-                 const OpenOptions& options) {
+Result<void> open_shards(Survey& survey, const std::vector<std::string>& names, const Index& index,
+                         const OpenOptions& options) {
   Checkpoint& checkpoint = survey.checkpoint;
   std::map<std::string_view, std::size_t> unread;  // files, with their last defect
   for (const std::string& name : names) {
     const fs::path path = checkpoint.directory / name;
     Result<File> file = File::open(path);
     std::optional<SafetensorsHeader> header;
+    if (!file && file.error().code == ErrorCode::busy) return std::unexpected(file.error());
     if (file) {
       header = survey_safetensors_header(*file, options.max_header_bytes, survey.defects);
     } else {
@@ -234,7 +238,7 @@ void open_shards(Survey& survey, const std::vector<std::string>& names, const In
     }
     unread.emplace(name, survey.defects.size() - 1);
   }
-  if (unread.empty()) return;
+  if (unread.empty()) return {};
   std::map<std::size_t, std::vector<std::string>> lost;  // by defect
   for (const auto& [tensor, file] : index.weight_map) {
     const auto found = unread.find(file);
@@ -247,6 +251,7 @@ void open_shards(Survey& survey, const std::vector<std::string>& names, const In
         printable(fmt::format("; the index puts {} into it: {}", counted(tensors.size(), "tensor"),
                               first_names(tensors)));
   }
+  return {};
 }
 
 void check_index(Survey& survey, const Index& index) {
@@ -261,7 +266,8 @@ void check_index(Survey& survey, const Index& index) {
         found == nullptr ? "in no file" : "in " + checkpoint.shards[found->shard].file_name;
     if (found != nullptr && checkpoint.shards[found->shard].file_name == file) continue;
     add(survey.defects, found == nullptr ? index_missing_tensor : index_wrong_file, path, tensor,
-        fmt::format("says that {} is in {}, but it is {}; {}", tensor, file, where,
+        fmt::format("{}says that {} is in {}, but it is {}; {}",
+                    found == nullptr ? "TensorNotFound: " : "", tensor, file, where,
                     found == nullptr ? "fetch that file and the index again"
                                      : "octavo verify --rebuild-index writes a new index"));
   }
@@ -288,10 +294,10 @@ Result<std::string> read_config(const fs::path& path, Json& json) {
 void read_configs(Survey& survey) {
   Checkpoint& checkpoint = survey.checkpoint;
   const auto report = [&](const fs::path& path, const Error& error) {
-    const bool block = error.code == ErrorCode::bad_model && path.filename() == "config.json";
-    const DefectCode code = error.code == ErrorCode::io ? DefectCode::unreadable
-                            : block                     ? DefectCode::config_block_size
-                                                        : DefectCode::config_syntax;
+    const DefectCode code = error.code == ErrorCode::io          ? DefectCode::unreadable
+                            : error.code == ErrorCode::bad_model ? DefectCode::config_block_size
+                                                                 : DefectCode::config_syntax;
+    survey.config_refused = true;
     survey.defects.push_back(make_defect(code, path.string(), "", {}, error.message));
   };
   const auto is_there = [](const fs::path& path) {
@@ -321,7 +327,7 @@ void list_side_files(Survey& survey, const Listing& listing,
                      const std::vector<std::string>& shards) {
   Checkpoint& checkpoint = survey.checkpoint;
   for (const std::string& file : listing.files) {
-    if (std::ranges::find(shards, file) != shards.end()) continue;
+    if (std::ranges::binary_search(shards, file)) continue;
     if (!is_weight_file(file)) {
       checkpoint.side_files.push_back(file);
     } else if (!file.ends_with(".json")) {
@@ -361,7 +367,7 @@ Result<Survey> survey_checkpoint(const fs::path& path, const OpenOptions& option
     checkpoint.directory = path.parent_path();
     survey.weights_chosen = true;
     read_configs(survey);
-    open_shards(survey, {path.filename().string()}, index, options);
+    OCTAVO_CHECK(open_shards(survey, {path.filename().string()}, index, options));
     const auto shard = parse_shard_name(path.filename().string());
     survey.complete = checkpoint.shards.size() == 1 && (!shard || shard->count == 1);
     return survey;
@@ -370,7 +376,7 @@ Result<Survey> survey_checkpoint(const fs::path& path, const OpenOptions& option
   OCTAVO_TRY(const Listing listing, list_files(path, survey));
   const std::vector<std::string> shards = choose_shards(listing, survey, index);
   read_configs(survey);
-  open_shards(survey, shards, index, options);
+  OCTAVO_CHECK(open_shards(survey, shards, index, options));
   check_index(survey, index);
   const bool all_listed = std::ranges::none_of(survey.defects, [](const Defect& defect) {
     return defect.code == DefectCode::index_missing_tensor ||

@@ -67,6 +67,7 @@ struct Survey {
   Defects notes;                // worth knowing, and no reason to refuse the model
   WeightMap lost;               // tensors that the index puts into files that cannot be read
   bool weights_chosen = false;  // it is known which files hold the weights
+  bool config_refused = false;  // what a config says of quantization is not known
   bool complete = false;        // `checkpoint` has the tensors of the whole model
 };
 

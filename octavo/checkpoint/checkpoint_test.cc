@@ -53,6 +53,7 @@ TEST_F(CheckpointTest, ShardsByIndex) {
   write("sub/notes.txt", "x");
   write(".cache/huggingface/x.lock", "x");
   write(".model.safetensors.partial", "x");
+  write("notes.partial", "x");
   write("pytorch_model.bin", "x");
   write("original/consolidated.safetensors", "x");
   write("original/consolidated.00.pth", "x");
@@ -64,7 +65,7 @@ TEST_F(CheckpointTest, ShardsByIndex) {
   EXPECT_EQ(got->tensor_bytes, 9u);
   EXPECT_EQ(got->quantization.weight_block_size->cols, 64u);
   EXPECT_THAT(got->side_files,
-              ElementsAre("config.json", "original/consolidated.00.pth",
+              ElementsAre("config.json", "notes.partial", "original/consolidated.00.pth",
                           "original/consolidated.safetensors", "sub/notes.txt", "tokenizer.json"));
   EXPECT_THAT(got->other_weights, ElementsAre("pytorch_model.bin"));
 

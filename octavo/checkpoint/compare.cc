@@ -96,7 +96,7 @@ Matrices matrices_of(const Pair& pair) {
   return as_matrices(pair.a->shape);
 }
 
-Result<void> compare_window(const Pair& pair, const ValueWindow& window,
+Result<void> compare_window(const Pair& pair, const Window& window,
                             std::array<ValueScratch, 2>& scratch, ValueSums& sums) {
   const Matrices m = matrices_of(pair);
   const bool wide = needs_long_double(*pair.a) || needs_long_double(*pair.b);
@@ -152,9 +152,9 @@ class Comparer {
     std::uint64_t bytes;
   };
 
-  struct Window {
+  struct PairWindow {
     std::size_t pair;
-    ValueWindow at;
+    Window at;
   };
 
   void progress(std::uint64_t bytes) {
@@ -213,7 +213,7 @@ class Comparer {
     return {};
   }
 
-  Result<void> measure_windows(std::vector<Window>& batch) {
+  Result<void> measure_windows(std::vector<PairWindow>& batch) {
     std::vector<ValueSums> results(batch.size());
     OCTAVO_CHECK(parallel_for(batch.size(), options_.threads, [&](int worker, std::size_t i) {
       const Pair& pair = pairs_[batch[i].pair];
@@ -231,7 +231,7 @@ class Comparer {
   }
 
   Result<void> measure() {
-    std::vector<Window> batch;
+    std::vector<PairWindow> batch;
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       const Pair& pair = pairs_[i];
       if (!pair.same_shape() || pair.same_bits || element_count(pair.a->shape) == 0) continue;
@@ -300,15 +300,6 @@ Verdict verdict_of(const Pair& pair) {
   return pair.sums.beyond_rounding ? Verdict::different : Verdict::rounded;
 }
 
-Shape unravel(std::uint64_t index, const Shape& shape) {
-  Shape position(shape.size());
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    position[i] = index % shape[i];
-    index /= shape[i];
-  }
-  return position;
-}
-
 TensorComparison describe(const Pair& pair) {
   TensorComparison result{pair.name, verdict_of(pair), {}, {}, {}, {}};
   if (pair.a) result.a = stored(*pair.a);
@@ -334,9 +325,14 @@ bool is_worse(const TensorComparison& x, const TensorComparison& y) {
 
 Result<Pairing> pair_side(const Checkpoint& checkpoint, const PairingOptions& options,
                           std::vector<std::string>& warnings) {
-  OCTAVO_TRY(Pairing pairing, pair_scales(checkpoint, options));
-  for (const Defect& problem : pairing.problems) {
-    warnings.push_back(problem.message + "; compared as it is stored");
+  Pairing pairing = pair_scales(checkpoint, options);
+  constexpr std::size_t kShown = 10;
+  const std::size_t count = pairing.problems.size();
+  for (std::size_t i = 0; i < std::min(kShown, count); ++i)
+    warnings.push_back(pairing.problems[i].message + "; compared as it is stored");
+  if (count > kShown) {
+    warnings.push_back(fmt::format("{}: and {} more; octavo verify lists all",
+                                   checkpoint.directory.string(), count - kShown));
   }
   return pairing;
 }

@@ -16,47 +16,6 @@ std::uint64_t bits_of(const ComparedTensor& tensor) {
   return dtype == DType::c64 ? 32 : static_cast<std::uint64_t>(dtype_bits(dtype));
 }
 
-// The blocks that a window touches, as a window of the scale grid.
-ValueWindow blocks_of(const ValueWindow& w, const ScaleLayout& layout) {
-  const BlockSize& block = layout.block;
-  const std::uint64_t row = w.row / block.rows;
-  const std::uint64_t col = w.col / block.cols;
-  return {layout.slices == 1 ? 0 : w.slice, row, (w.row + w.rows - 1) / block.rows - row + 1, col,
-          (w.col + w.cols - 1) / block.cols - col + 1};
-}
-
-// Row by row, or at once where a window is as wide as the matrix.
-Result<void> read_raw(const ComparedTensor& tensor, const Matrices& m, const ValueWindow& w,
-                      std::vector<std::byte>& raw) {
-  const std::uint64_t bits = bits_of(tensor);
-  const std::uint64_t width = w.cols * bits / 8;
-  const std::uint64_t stride = m.cols * bits / 8;
-  const std::uint64_t start = (w.slice * m.rows + w.row) * stride + w.col * bits / 8;
-  raw.resize(w.rows * width);
-  if (width == stride) return tensor.checkpoint->read(*tensor.stored, start, raw);
-  for (std::uint64_t r = 0; r < w.rows; ++r) {
-    OCTAVO_CHECK(tensor.checkpoint->read(*tensor.stored, start + r * stride,
-                                         std::span(raw).subspan(r * width, width)));
-  }
-  return {};
-}
-
-Result<void> read_window_scales(const ComparedTensor& tensor, const ValueWindow& w,
-                                std::vector<float>& scales) {
-  const ScaleLayout& layout = tensor.codes->layout;
-  const ValueWindow grid = blocks_of(w, layout);
-  scales.assign(grid.count(), 1.0f);
-  if (!tensor.codes->scale) return {};
-  const CheckpointTensor& stored = tensor.checkpoint->tensors[*tensor.codes->scale];
-  const std::uint64_t run = grid.cols == layout.grid_cols ? grid.count() : grid.cols;
-  for (std::uint64_t at = 0; at < grid.count(); at += run) {
-    const std::uint64_t row = grid.slice * layout.grid_rows + grid.row + at / grid.cols;
-    OCTAVO_CHECK(read_scales(*tensor.checkpoint, stored, row * layout.grid_cols + grid.col,
-                             std::span(scales).subspan(at, run)));
-  }
-  return {};
-}
-
 template <class Stored, class Real>
 void widen(const std::vector<std::byte>& raw, std::vector<Real>& to) {
   for (std::size_t i = 0; i < to.size(); ++i) {
@@ -112,11 +71,12 @@ bool needs_long_double(const ComparedTensor& tensor) {
 }
 
 Result<void> read_values(const ComparedTensor& tensor, const Matrices& matrices,
-                         const ValueWindow& window, bool wide, ValueScratch& scratch) {
+                         const Window& window, bool wide, ValueScratch& scratch) {
   const std::uint64_t count = window.count();
-  OCTAVO_CHECK(read_raw(tensor, matrices, window, scratch.raw));
+  OCTAVO_CHECK(read_window(*tensor.checkpoint, *tensor.stored, matrices, bits_of(tensor), window,
+                           scratch.raw));
   if (tensor.codes != nullptr) {
-    OCTAVO_CHECK(read_window_scales(tensor, window, scratch.scales));
+    OCTAVO_CHECK(read_window_scales(*tensor.checkpoint, *tensor.codes, window, scratch.scales));
     scratch.narrow.resize(count);
     dequantize_blocks(
         kernels::cast_kernels(),
@@ -153,8 +113,7 @@ Result<void> read_values(const ComparedTensor& tensor, const Matrices& matrices,
   return {};
 }
 
-RowGrids::RowGrids(const ComparedTensor& tensor, const ValueWindow& window,
-                   const ValueScratch& scratch)
+RowGrids::RowGrids(const ComparedTensor& tensor, const Window& window, const ValueScratch& scratch)
     : tensor_(tensor),
       window_(window),
       scratch_(scratch),
@@ -170,7 +129,7 @@ std::uint64_t RowGrids::end(std::uint64_t col) const {
 RoundingGrid RowGrids::at(std::uint64_t row, std::uint64_t col) const {
   if (tensor_.codes == nullptr) return plain_;
   const BlockSize& block = tensor_.codes->layout.block;
-  const ValueWindow grid = blocks_of(window_, tensor_.codes->layout);
+  const Window grid = grid_window(window_, tensor_.codes->layout);
   return scaled_grid(
       tensor_.codes->format,
       scratch_.scales[(row / block.rows - grid.row) * grid.cols + col / block.cols - grid.col]);

@@ -9,6 +9,7 @@
 #include "octavo/checkpoint/checkpoint.h"
 #include "octavo/checkpoint/compare_values_internal.h"
 #include "octavo/checkpoint/pairing.h"
+#include "octavo/checkpoint/window_internal.h"
 
 namespace octavo {
 
@@ -23,16 +24,6 @@ struct ComparedTensor {
 // What f32 does not hold exactly: F64 and integers of 32 bits or more.
 bool needs_long_double(const ComparedTensor& tensor);
 
-// A window of one matrix of a tensor. Tensors without scales are one row.
-struct ValueWindow {
-  std::uint64_t slice;
-  std::uint64_t row;
-  std::uint64_t rows;
-  std::uint64_t col;
-  std::uint64_t cols;
-  std::uint64_t count() const { return rows * cols; }
-};
-
 // Elements in a window; even, for packed codes. 2 x (8 bytes as stored, 16 as long double, 4 of a
 // scale) stay below 8 MB, and what SmolLM2 needs, below 2 MB, in a core's L2.
 inline constexpr std::uint64_t kMaxWindowElements = std::uint64_t{1} << 17;
@@ -45,23 +36,23 @@ struct ValueScratch {
   std::vector<float> scales;
 };
 
-// `matrices`: how the windows count, {1, 1, elements} for a tensor without scales against another.
+// `matrices`: how windows count, {1, 1, elements} for a tensor without scales against another.
 // Fills narrow, or wide where that is asked for, with the window's elements in order, and `scales`
 // with those of the blocks that it touches.
 Result<void> read_values(const ComparedTensor& tensor, const Matrices& matrices,
-                         const ValueWindow& window, bool wide, ValueScratch& scratch);
+                         const Window& window, bool wide, ValueScratch& scratch);
 
 // Where the columns of one row change their scale, and what rounding does there.
 class RowGrids {
  public:
-  RowGrids(const ComparedTensor& tensor, const ValueWindow& window, const ValueScratch& scratch);
+  RowGrids(const ComparedTensor& tensor, const Window& window, const ValueScratch& scratch);
   // Column (of the matrix) of the first element behind `col` that has another scale.
   std::uint64_t end(std::uint64_t col) const;
   RoundingGrid at(std::uint64_t row, std::uint64_t col) const;
 
  private:
   const ComparedTensor& tensor_;
-  const ValueWindow& window_;
+  const Window& window_;
   const ValueScratch& scratch_;
   RoundingGrid plain_;
 };

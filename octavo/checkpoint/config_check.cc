@@ -96,17 +96,24 @@ class Facts {
   }
 
   void check_presence() {
-    const bool quantized = !pairing_.weights.empty() || pairing_.unpaired_weights > 0;
+    const bool quantized = count_quantized(pairing_) > 0;
     if (config_.present && !quantized) {
       add(ConfigFact::Kind::claims_quantized, true,
           fmt::format("it says quant_method \"{}\", but no tensor is quantized",
                       config_.quant_method));
     }
+    if (config_.present && !config_.quant_method.empty() && !pairing_.weights.empty() &&
+        !is_supported(config_.quant_method)) {
+      add(ConfigFact::Kind::config, true,
+          fmt::format("it says quant_method \"{}\", but {} weights are FP8 or packed FP4 with "
+                      "scales: loaders that go by the config take their codes for something else",
+                      config_.quant_method, pairing_.weights.size()));
+    }
     if (!config_.present && quantized) {
       add(ConfigFact::Kind::lacks_quantization, true,
           fmt::format("no quantization_config, but {} weights are quantized: engines would read "
                       "their codes as values",
-                      pairing_.weights.size() + pairing_.unpaired_weights));
+                      count_quantized(pairing_)));
     }
   }
 
@@ -198,25 +205,35 @@ Result<void> check_asked_quant_method(const Checkpoint& checkpoint, std::string_
   return {};
 }
 
-Result<void> check_quant_method(const Checkpoint& checkpoint, const Pairing& pairing) {
+std::optional<Defect> foreign_codes(const Checkpoint& checkpoint, const Pairing& pairing) {
+  constexpr DefectCode kCode = DefectCode::unsupported_format;
   for (const CheckpointTensor& tensor : checkpoint.tensors) {
-    for (const std::string_view ending : kPacked) {
-      if (!tensor.info.name.ends_with(ending)) continue;
-      return fail(
-          ErrorCode::unsupported,
-          fmt::format("{}: {} holds packed integers; FP8, packed FP4 and wide floats are read",
-                      checkpoint.directory.string(), tensor.info.name));
-    }
+    const std::string& name = tensor.info.name;
+    const auto ends = [&](std::string_view ending) { return name.ends_with(ending); };
+    if (std::ranges::none_of(kPacked, ends)) continue;
+    const std::string file =
+        (checkpoint.directory / checkpoint.shards[tensor.shard].file_name).string();
+    return make_defect(kCode, file, name, tensor.info.offset,
+                       fmt::format("{}: {} holds packed integers; FP8, packed FP4 and wide floats "
+                                   "are read",
+                                   file, name));
   }
   const std::string& method = checkpoint.quantization.quant_method;
   if (!checkpoint.quantization.present || !pairing.weights.empty() || method.empty() ||
       is_supported(method)) {
-    return {};
+    return std::nullopt;
   }
-  return fail(ErrorCode::unsupported,
-              fmt::format("{} says quant_method \"{}\", which is not read; supported with FP8 "
-                          "weights: {}",
-                          config_path(checkpoint), method, supported_quant_methods()));
+  const std::string file = config_path(checkpoint);
+  return make_defect(kCode, file, "", {},
+                     fmt::format("{}: quant_method \"{}\" is not read; supported with FP8 "
+                                 "weights: {}",
+                                 file, method, supported_quant_methods()));
+}
+
+Result<void> check_quant_method(const Checkpoint& checkpoint, const Pairing& pairing) {
+  if (const auto defect = foreign_codes(checkpoint, pairing))
+    return std::unexpected(to_error(*defect));
+  return {};
 }
 
 }  // namespace octavo

@@ -2,6 +2,7 @@
 // what the user says it is.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,8 +40,10 @@ std::string supported_quant_methods();
 // bad_value: `asked` (empty: nothing was) is no method that is read, or not the config's.
 Result<void> check_asked_quant_method(const Checkpoint& checkpoint, std::string_view asked);
 
-// unsupported: the tensors are quantized by a method whose codes are none of ours (GPTQ, AWQ, ...),
-// so that copying them beside a new config would give something that only looks like a model.
+// unsupported_format: the tensors are quantized by a method whose codes are none of ours (GPTQ,
+// AWQ, ...), so that copying them beside a new config would give something that only looks like a
+// model.
+std::optional<Defect> foreign_codes(const Checkpoint& checkpoint, const Pairing& pairing);
 Result<void> check_quant_method(const Checkpoint& checkpoint, const Pairing& pairing);
 
 }  // namespace octavo

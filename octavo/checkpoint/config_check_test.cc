@@ -18,7 +18,7 @@ using Kind = ConfigFact::Kind;
 
 std::vector<ConfigFact> facts(const std::vector<MemoryTensor>& tensors, const std::string& config) {
   const Checkpoint checkpoint = memory_checkpoint(tensors, config);
-  return check_config(checkpoint, pair_scales(checkpoint, {}).value());
+  return check_config(checkpoint, pair_scales(checkpoint, {}));
 }
 
 std::vector<MemoryTensor> blocks() {

@@ -142,7 +142,7 @@ class Conversion {
     std::optional<std::string> text;
   };
 
-  // In the order in which they get their names: config and index come last.
+  // In the order in which they get their names: side files, config, index; the weights follow.
   Result<std::vector<StagedFile>> list_staged() const {
     std::vector<StagedFile> files;
     for (const std::string& name : checkpoint_.side_files) {
@@ -384,14 +384,16 @@ class Conversion {
       if (worst == nullptr || entry.counts.overflow > worst->counts.overflow) worst = &entry;
     }
     if (worst == nullptr || settings_.clamp) return {};
-    return fail(
-        ErrorCode::bad_model,
-        fmt::format("{}: {} elements are too large for {} ({} tensors overflow in all); "
-                    "nothing is kept{}",
-                    worst->name, worst->counts.overflow, dtype_name(settings_.dequantized), tensors,
-                    settings_.can_clamp ? ". --clamp makes them its largest value"
-                                          "bf16 or f32 has more range"
-                                        : ""));
+    std::string remedy;
+    if (settings_.can_clamp) {
+      remedy = "; --clamp makes them its largest value";
+      if (settings_.dequantized == DType::f16) remedy += ", --dtype bf16 or f32 has more range";
+    }
+    return fail(ErrorCode::bad_model,
+                fmt::format("{}: {} elements are too large for {} ({} tensors overflow in all); "
+                            "nothing is kept{}",
+                            worst->name, worst->counts.overflow, dtype_name(settings_.dequantized),
+                            tensors, remedy));
   }
 
   const Checkpoint& checkpoint_;

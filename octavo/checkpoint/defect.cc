@@ -43,7 +43,7 @@ constexpr std::array kDefects = {
     DefectInfo{trailing_bytes, "trailing-bytes", bad_file, true, "bytes after the last tensor"},
     DefectInfo{broken_link, "broken-link", bad_model, true,
                "a link to a file that is not there, or no regular file"},
-    DefectInfo{no_weights, "no-weights", bad_model, true, "no .safetensors file"},
+    DefectInfo{no_weights, "no-weights", bad_model, false, "no .safetensors file"},
     DefectInfo{ambiguous_weights, "ambiguous-weights", bad_model, false,
                "several weight files and no index, or one shard of many"},
     DefectInfo{missing_file, "missing-file", bad_model, true,
@@ -73,6 +73,8 @@ constexpr std::array kDefects = {
                "tensors are quantized, the config does not say so"},
     DefectInfo{config_quantization, "config-quantization", bad_model, false,
                "the config says other blocks, formats or scales than the tensors have"},
+    DefectInfo{skip_entry_syntax, "skip-entry-syntax", bad_model, false,
+               "an entry of the list of unconverted modules that is no regular expression"},
     DefectInfo{missing_scale, "missing-scale", bad_model, false, "FP8 without a scale"},
     DefectInfo{unused_scale, "unused-scale", bad_model, false,
                "a scale without a quantized weight"},
@@ -125,10 +127,20 @@ const DefectInfo& defect_info(DefectCode code) { return kDefects[static_cast<std
 
 std::span<const DefectInfo> all_defects() { return kDefects; }
 
+namespace {
+
+// Of those that a fresh copy of the file mends: where the message says more than that already.
+bool has_own_advice(DefectCode code) {
+  return code == unreadable || code == lfs_pointer || code == broken_link || code == missing_file;
+}
+
+}  // namespace
+
 Defect make_defect(DefectCode code, std::string_view file, std::string_view tensor,
                    std::optional<std::uint64_t> offset, std::string_view message) {
   std::string shown = printable(message.substr(0, kMaxMessage));
   if (message.size() > kMaxMessage) shown += " ...";
+  if (defect_info(code).fetch_again && !has_own_advice(code)) shown += "; fetch this file again";
   return {code, std::string(file), std::string(tensor), offset, std::move(shown)};
 }
 

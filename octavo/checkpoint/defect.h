@@ -51,6 +51,7 @@ enum class DefectCode : std::uint8_t {
   config_claims_quantized,
   config_lacks_quantization,
   config_quantization,
+  skip_entry_syntax,
   // weights and their scales
   missing_scale,
   unused_scale,
@@ -100,7 +101,7 @@ struct Defect {
 };
 using Defects = std::vector<Defect>;
 
-// `message` is made printable.
+// `message` is made printable, and ends with the advice to fetch the file again where that helps.
 Defect make_defect(DefectCode code, std::string_view file, std::string_view tensor,
                    std::optional<std::uint64_t> offset, std::string_view message);
 

@@ -66,7 +66,7 @@ TEST(Defect, NamesAreWordsThatDiffer) {
 }
 
 TEST(Defect, MessagesAreOneLine) {
-  const Defect defect = make_defect(DefectCode::overlap, "a\nb", "c\td", 7, "a\nb: c\td\x1b[0m");
+  const Defect defect = make_defect(DefectCode::index_path, "a\nb", "c\td", 7, "a\nb: c\td\x1b[0m");
   EXPECT_EQ(defect.message, "a\\x0Ab: c\\x09d\\x1B[0m");
   EXPECT_EQ(defect.file, "a\nb") << "as the system knows it";
   EXPECT_EQ(defect.tensor, "c\td");
@@ -75,8 +75,14 @@ TEST(Defect, MessagesAreOneLine) {
   EXPECT_EQ(to_error(defect).message, defect.message);
 }
 
+TEST(Defect, MessagesOfDamagedFilesSayWhatToDo) {
+  EXPECT_EQ(make_defect(DefectCode::overlap, "f", "t", 7, "f: t").message,
+            "f: t; fetch this file again");
+  EXPECT_EQ(make_defect(DefectCode::unreadable, "f", "", {}, "f: denied").message, "f: denied");
+}
+
 TEST(Defect, MessagesEnd) {
-  const Defect defect = make_defect(DefectCode::overlap, "f", std::string(1 << 20, 't'), {},
+  const Defect defect = make_defect(DefectCode::index_path, "f", std::string(1 << 20, 't'), {},
                                     "f: " + std::string(1 << 20, 't'));
   EXPECT_EQ(defect.message.size(), 8192u + 4);
   EXPECT_TRUE(defect.message.ends_with("t ..."));

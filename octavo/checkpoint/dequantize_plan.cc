@@ -81,7 +81,7 @@ Result<ConversionPlan> plan_dequantize(const Checkpoint& checkpoint,
                                        const DequantizeOptions& options) {
   OCTAVO_CHECK(check_asked_quant_method(checkpoint, options.quant_method));
   ConversionPlan plan;
-  OCTAVO_TRY(plan.pairing, pair_scales(checkpoint, options.pairing));
+  plan.pairing = pair_scales(checkpoint, options.pairing);
   if (!plan.pairing.problems.empty())
     return std::unexpected(to_error(plan.pairing.problems.front()));
   std::size_t without_scale = 0;

@@ -11,19 +11,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// `path` is `directory` or lies in it, by what the files are and not by how paths are spelled:
+// links and bind mounts are seen through. Both may be not there.
 bool is_within(const fs::path& path, const fs::path& directory) {
-  return std::ranges::mismatch(directory, path).in1 == directory.end();
+  std::error_code ignored;
+  for (fs::path at = path;; at = at.parent_path()) {
+    if (at == directory || fs::equivalent(at, directory, ignored)) return true;
+    if (at == at.parent_path()) return false;
+  }
 }
 
 bool is_weights(std::string_view name) { return name.ends_with(".safetensors"); }
 
 bool describes_a_model(std::string_view name) {
   return name == "config.json" || name == "hf_quant_config.json" || name.ends_with(kIndexSuffix);
-}
-
-// What a killed run leaves.
-bool is_partial(std::string_view name) {
-  return name.starts_with('.') && name.ends_with(".partial");
 }
 
 // Names in a directory, sorted; what is a directory itself is left out.
@@ -81,8 +82,8 @@ Result<void> check_destination(const Checkpoint& checkpoint, const fs::path& des
   }
   // The directory of a single file is no model: only writing into that very directory is refused.
   const bool single_file = checkpoint.side_files.empty();
-  if (source == target || fs::equivalent(source, target, error) ||
-      (!single_file && is_within(target, source))) {
+  const bool same = is_within(target, source) && is_within(source, target);
+  if (same || (!single_file && is_within(target, source))) {
     return fail(
         ErrorCode::bad_value,
         fmt::format("{}: the output would lie in the input directory {}; choose another one",
@@ -146,7 +147,7 @@ OutputDirectory::~OutputDirectory() {
   }
   for (const fs::path& path : staged_) fs::remove(partial_path(path), ignored);
   if (keep_) return;
-  if (journal_) fs::remove(path_ / kJournalName, ignored);
+  if (journal_) static_cast<void>(remove_leftovers());  // nothing can be resumed from them any more
   if (created_) remove_empty(path_);
 }
 
@@ -238,8 +239,15 @@ Result<void> OutputDirectory::remove_old_model() const {
   return {};
 }
 
+std::set<fs::path> OutputDirectory::directories() const {
+  std::set<fs::path> all = {path_};
+  for (const std::vector<fs::path>& files : {staged_, shards_})
+    for (const fs::path& path : files) all.insert(path.parent_path());
+  return all;
+}
+
 Result<void> OutputDirectory::publish_all() const {
-  std::set<fs::path> directories = {path_};
+  const std::set<fs::path> all = directories();
   for (const std::vector<fs::path>& files : {staged_, shards_}) {
     for (const fs::path& path : files) {
       std::error_code error;
@@ -254,20 +262,24 @@ Result<void> OutputDirectory::publish_all() const {
       const bool published = !waits && (adopted != adopted_.end() || finished_.contains(path)) &&
                              fs::exists(path, error);
       if (!published) OCTAVO_CHECK(publish(path));
-      directories.insert(path.parent_path());
     }
-    for (const fs::path& directory : directories) OCTAVO_CHECK(sync_directory(directory));
+    for (const fs::path& directory : all) OCTAVO_CHECK(sync_directory(directory));
   }
   return {};
 }
 
-// Partial files of earlier, killed runs, and the journal last: until it goes, a run may be resumed.
+// Partial files of earlier, killed runs where this one writes, and the journal last: until it goes,
+// a run may be resumed. A folder with a journal of its own is another run's destination.
 Result<void> OutputDirectory::remove_leftovers() const {
-  OCTAVO_TRY(const std::vector<fs::path> files, files_in(path_));
-  std::error_code ignored;
-  for (const fs::path& file : files) {
-    const std::string name = file.filename().string();
-    if (is_partial(name) && name != kJournalName) fs::remove(file, ignored);
+  for (const fs::path& directory : directories()) {
+    std::error_code ignored;
+    if (directory != path_ && fs::exists(directory / kJournalName, ignored)) continue;
+    const Result<std::vector<fs::path>> files = files_in(directory);
+    if (!files) continue;  // they do no harm where they are
+    for (const fs::path& file : *files) {
+      const std::string name = file.filename().string();
+      if (is_partial(name) && name != kJournalName) fs::remove(file, ignored);
+    }
   }
   std::error_code error;
   if (!fs::remove(path_ / kJournalName, error) && error) {
@@ -280,10 +292,7 @@ Result<void> OutputDirectory::remove_leftovers() const {
 Result<void> OutputDirectory::commit(Phase reached) {
   OCTAVO_CHECK(finish_flushing());
   if (reached == Phase::writing) {
-    std::set<fs::path> directories = {path_};
-    for (const std::vector<fs::path>& files : {staged_, shards_})
-      for (const fs::path& path : files) directories.insert(path.parent_path());
-    for (const fs::path& directory : directories) OCTAVO_CHECK(sync_directory(directory));
+    for (const fs::path& directory : directories()) OCTAVO_CHECK(sync_directory(directory));
     committing_ = true;
     OCTAVO_CHECK(journal_->append(phase_line(Phase::removing)));
   }

@@ -74,6 +74,7 @@ class OutputDirectory {
  private:
   OutputDirectory() = default;
   Result<std::filesystem::path> place(const std::filesystem::path& relative);
+  std::set<std::filesystem::path> directories() const;  // that hold what this run writes
   Result<void> remove_old_model() const;
   Result<void> publish_all() const;
   Result<void> remove_leftovers() const;

@@ -158,8 +158,8 @@ Checked<std::optional<QuantizedWeight>> pair_weight(const Checkpoint& checkpoint
     const Result<bool> same = same_scales(checkpoint, *scales[0], *scales[i]);
     if (!same) {
       const bool damaged = same.error().code == ErrorCode::bad_file;
-      return refuse(damaged ? DefectCode::truncated : DefectCode::unreadable, checkpoint, tensor,
-                    same.error().message);
+      return refuse(damaged ? DefectCode::truncated : DefectCode::unreadable, checkpoint,
+                    *scales[i], same.error().message);
     }
     if (!*same) {
       return refuse(DefectCode::scales_differ, checkpoint, tensor,
@@ -188,6 +188,10 @@ Checked<std::optional<QuantizedWeight>> pair_weight(const Checkpoint& checkpoint
 
 std::string scale_name(std::string_view weight) {
   return fmt::format("{}_scale_inv", weight);  // both cases of the rule are the same suffix
+}
+
+std::size_t count_quantized(const Pairing& pairing) {
+  return pairing.weights.size() + pairing.refused_weights + pairing.unpaired_weights;
 }
 
 std::size_t count_scales(const Pairing& pairing) {
@@ -223,7 +227,7 @@ Result<void> read_scales(const Checkpoint& checkpoint, const CheckpointTensor& s
   return {};
 }
 
-Result<Pairing> pair_scales(const Checkpoint& checkpoint, const PairingOptions& options) {
+Pairing pair_scales(const Checkpoint& checkpoint, const PairingOptions& options) {
   using Role = Pairing::Role;
   Pairing pairing;
   pairing.roles.assign(checkpoint.tensors.size(), Role::plain);
@@ -236,10 +240,8 @@ Result<Pairing> pair_scales(const Checkpoint& checkpoint, const PairingOptions& 
     const std::string& name = checkpoint.tensors[i].info.name;
     Checked<std::optional<QuantizedWeight>> weight = pair_weight(checkpoint, i, options);
     if (!weight) {
-      const DefectCode code = weight.error().code;
-      if (code == DefectCode::truncated || code == DefectCode::unreadable)
-        return std::unexpected(to_error(weight.error()));
-      if (find_scales(checkpoint, name).empty()) ++pairing.unpaired_weights;
+      ++(find_scales(checkpoint, name).empty() ? pairing.unpaired_weights
+                                               : pairing.refused_weights);
       pairing.problems.push_back(std::move(weight).error());
       // Its scales are accounted for: they are not reported a second time.
       for (const CheckpointTensor* scale : find_scales(checkpoint, name)) mark(scale, Role::scale);

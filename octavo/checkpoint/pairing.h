@@ -32,14 +32,17 @@ struct Pairing {
   std::vector<Role> roles;               // by tensor
   std::vector<std::size_t> weight_of;    // by tensor with role `weight`: index into `weights`
   std::vector<QuantizedWeight> weights;  // in the order of Checkpoint::tensors
+  std::size_t refused_weights = 0;       // codes with scales that do not fit them or are not read
   std::size_t unpaired_weights = 0;      // FP8 without a scale
   std::size_t unpaired_scales = 0;       // scale without an FP8 weight
   Defects problems;  // in the order of Checkpoint::tensors; a converter stops at the first
 };
 
-// Reads scale values only where one weight has them under two names. io and bad_file only from
-// that.
-Result<Pairing> pair_scales(const Checkpoint& checkpoint, const PairingOptions& options);
+// Reads scale values only where one weight has them under two names.
+Pairing pair_scales(const Checkpoint& checkpoint, const PairingOptions& options);
+
+// Quantized weights, those with problems included.
+std::size_t count_quantized(const Pairing& pairing);
 
 // Scale tensors, those without a weight included; not activation scales.
 std::size_t count_scales(const Pairing& pairing);

@@ -213,7 +213,7 @@ TEST_F(PairingTest, AWeightWithoutAScale) {
   EXPECT_EQ(error.code, ErrorCode::bad_model);
   EXPECT_THAT(error.message, HasSubstr("m.weight"));
   EXPECT_THAT(error.message, HasSubstr("--missing-scale-as-one"));
-  EXPECT_EQ(pair_scales(open({codes("m.weight")}), {})->unpaired_weights, 1u);
+  EXPECT_EQ(pair_scales(open({codes("m.weight")}), {}).unpaired_weights, 1u);
 
   const Result<Pairing> as_one =
       pair_scales(open({codes("m.weight")}), {.block = {}, .missing_scale_as_one = true});
@@ -234,7 +234,7 @@ TEST_F(PairingTest, AScaleWithoutAWeight) {
   EXPECT_THAT(problem({{"m.scale", "F8_E8M0", {1, 1}, "\x7F"}}).message, HasSubstr("m.scale"));
   EXPECT_EQ(
       pair_scales(open({{"m.weight", "BF16", {2, 2}, zeros(8)}, scale("m.weight_scale_inv")}), {})
-          ->unpaired_scales,
+          .unpaired_scales,
       1u);
 }
 

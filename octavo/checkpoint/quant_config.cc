@@ -202,7 +202,7 @@ Result<QuantConfig> read_hf_quant_config(const Json& json, std::string_view file
   const auto found = json.find("quantization");
   if (found == json.end()) return result;
   if (!found->is_object())
-    return fail(ErrorCode::bad_model, fmt::format("{}: quantization is not an object", file));
+    return fail(ErrorCode::bad_file, fmt::format("{}: quantization is not an object", file));
   OCTAVO_CHECK(read_members(*found, file, result));
   result.quant_method = "modelopt";
   return result;

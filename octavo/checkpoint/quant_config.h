@@ -36,7 +36,8 @@ struct QuantConfig {
 // `file` for messages. bad_model: a block size that is no pair of positive numbers.
 Result<QuantConfig> read_quant_config(const Json& config, std::string_view file);
 
-// hf_quant_config.json (ModelOpt): {"quantization": {"quant_algo", "exclude_modules"}}.
+// hf_quant_config.json (ModelOpt): {"quantization": {"quant_algo", "exclude_modules"}}. bad_file
+// where that is no object.
 Result<QuantConfig> read_hf_quant_config(const Json& json, std::string_view file);
 
 // The value written by `quantize`, as JSON text: what DeepSeek, Transformers, vLLM and SGLang read,

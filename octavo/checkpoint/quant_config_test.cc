@@ -119,7 +119,7 @@ TEST(HfQuantConfig, ModelOpt) {
   EXPECT_FALSE(read_hf_quant_config(Json::parse("{}"), "f")->present);
   const auto bad = read_hf_quant_config(Json::parse(R"({"quantization": []})"), "f");
   ASSERT_FALSE(bad);
-  EXPECT_EQ(bad.error().code, ErrorCode::bad_model);
+  EXPECT_EQ(bad.error().code, ErrorCode::bad_file);
 }
 
 TEST(HfQuantConfig, NamesOfWholeRecipes) {

@@ -225,13 +225,12 @@ Result<void> check_source(const Checkpoint& checkpoint, const Pairing& pairing,
                           const QuantizeOptions& options) {
   if (!pairing.problems.empty() && (options.requantize || pairing.weights.empty()))
     return std::unexpected(to_error(pairing.problems.front()));
-  if (!options.requantize && !(pairing.weights.empty() && pairing.unpaired_weights == 0)) {
+  if (!options.requantize && count_quantized(pairing) > 0) {
     return fail(ErrorCode::bad_model,
                 fmt::format("{}: {} weights are quantized already (first: {}); --requantize "
                             "dequantizes and quantizes them anew, "
                             "or run `octavo dequantize` first",
-                            checkpoint.directory.string(),
-                            pairing.weights.size() + pairing.unpaired_weights,
+                            checkpoint.directory.string(), count_quantized(pairing),
                             pairing.weights.empty()
                                 ? "without a scale"
                                 : checkpoint.tensors[pairing.weights[0].tensor].info.name));
@@ -244,7 +243,7 @@ Result<void> check_source(const Checkpoint& checkpoint, const Pairing& pairing,
 Result<ConversionPlan> plan_quantize(const Checkpoint& checkpoint, const QuantizeOptions& options) {
   OCTAVO_CHECK(check_options(options));
   ConversionPlan plan;
-  OCTAVO_TRY(plan.pairing, pair_scales(checkpoint, options.pairing));
+  plan.pairing = pair_scales(checkpoint, options.pairing);
   OCTAVO_CHECK(check_source(checkpoint, plan.pairing, options));
   OCTAVO_CHECK(check_quant_method(checkpoint, plan.pairing));
   if (checkpoint.quantization.present && plan.pairing.weights.empty()) {

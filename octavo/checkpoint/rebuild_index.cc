@@ -28,15 +28,6 @@ Result<std::vector<std::string>> file_names(const fs::path& directory) {
   return names;
 }
 
-Result<void> write_index(const fs::path& path, const std::string& text) {
-  Result<void> status = write_partial(path, text);
-  if (status) status = publish(path);
-  std::error_code ignored;
-  if (!status) fs::remove(partial_path(path), ignored);
-  OCTAVO_CHECK(std::move(status));
-  return sync_directory(path.parent_path());
-}
-
 }  // namespace
 
 std::optional<ShardName> parse_shard_name(std::string_view name) {
@@ -98,6 +89,34 @@ Result<std::vector<std::string>> complete_set(std::span<const std::string> names
   return files;
 }
 
+namespace {
+
+// An index that is in order stays; so does one that names more of what is there than a new one.
+Result<void> check_old_index(const fs::path& directory, const std::vector<std::string>& files,
+                             const OpenOptions& options) {
+  OCTAVO_TRY(const Survey survey, survey_checkpoint(directory, options));
+  const std::string& name = survey.checkpoint.index_name;
+  if (name.empty()) return {};
+  const bool fits = std::ranges::none_of(survey.defects, [](const Defect& defect) {
+    return defect_name(defect.code).starts_with("index-") ||
+           defect.code == DefectCode::missing_file;
+  });
+  if (fits) {
+    return fail(ErrorCode::bad_model, fmt::format("{}: it is in order; no index was written",
+                                                  (directory / name).string()));
+  }
+  for (const Shard& shard : survey.checkpoint.shards) {
+    if (std::ranges::find(files, shard.file_name) != files.end()) continue;
+    return fail(
+        ErrorCode::bad_model,
+        fmt::format("{}: it names {}, which is there and would be lost; no index was written",
+                    (directory / name).string(), shard.file_name));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<RebuiltIndex> rebuild_index(const fs::path& directory, const OpenOptions& options) {
   OCTAVO_TRY(const std::vector<std::string> names, file_names(directory));
   const Result<std::vector<std::string>> files = complete_set(names);
@@ -108,6 +127,11 @@ Result<RebuiltIndex> rebuild_index(const fs::path& directory, const OpenOptions&
   WeightMap map;
   RebuiltIndex result{directory / kIndexName, files->size(), 0, 0};
   for (const std::string& name : *files) {
+    if (printable(name) != name) {
+      return fail(ErrorCode::bad_model,
+                  fmt::format("{}: a name that an index cannot hold; rename the file",
+                              (directory / name).string()));
+    }
     OCTAVO_TRY(const File file, File::open(directory / name));
     OCTAVO_TRY(const SafetensorsHeader header,
                read_safetensors_header(file, options.max_header_bytes));
@@ -122,7 +146,8 @@ Result<RebuiltIndex> rebuild_index(const fs::path& directory, const OpenOptions&
     }
   }
   result.tensors = map.size();
-  OCTAVO_CHECK(write_index(result.path, index_text(map, result.total_size)));
+  OCTAVO_CHECK(check_old_index(directory, *files, options));
+  OCTAVO_CHECK(write_text(result.path, index_text(map, result.total_size)));
   return result;
 }
 

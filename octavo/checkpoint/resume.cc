@@ -63,7 +63,9 @@ FinishedShard finished_from(const Json& line) {
 // False where the line is none of a journal.
 bool take_line(std::string_view text, bool first, JournalState& state) {
   try {
-    Json line = Json::parse(text);
+    Result<Json> parsed = parse_json(text, kJournalName);
+    if (!parsed) return false;
+    Json line = *std::move(parsed);
     if (first) {
       if (line.at("octavo_resume").get<int>() != kFormat) return false;
       state.overwrite = line.at("overwrite").get<bool>();
@@ -186,7 +188,8 @@ std::vector<FinishedShard> standing_shards(const JournalState& journal, const fs
   for (const FinishedShard& shard : journal.finished) last[shard.shard] = &shard;
   std::vector<FinishedShard> standing;
   for (const auto& [index, shard] : last) {
-    const fs::path path = directory / names.at(index);
+    if (!names.empty() && (index >= names.size() || names[index] != shard->name)) continue;
+    const fs::path path = directory / shard->name;
     Result<FileStamp> stamp = stamp_of(partial_path(path));
     if (!stamp && journal.phase == Phase::publishing) stamp = stamp_of(path);
     if (stamp && stamp->size == shard->size && stamp->mtime_ns == shard->mtime_ns)
@@ -198,9 +201,8 @@ std::vector<FinishedShard> standing_shards(const JournalState& journal, const fs
 std::optional<UnfinishedRun> find_unfinished_run(const fs::path& destination) {
   const Result<std::optional<JournalState>> journal = read_journal(destination);
   if (!journal || !*journal) return std::nullopt;
-  std::vector<std::string> names((*journal)->header.at("shards").get<std::size_t>());
-  for (const FinishedShard& shard : (*journal)->finished) names[shard.shard] = shard.name;
-  return UnfinishedRun{standing_shards(**journal, destination, names).size(), names.size()};
+  return UnfinishedRun{standing_shards(**journal, destination, {}).size(),
+                       (*journal)->header.at("shards").get<std::size_t>()};
 }
 
 Result<void> check_same_run(const JournalState& journal, const RunIdentity& identity,

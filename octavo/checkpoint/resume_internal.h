@@ -72,7 +72,7 @@ struct JournalState {
 Result<std::optional<JournalState>> read_journal(const std::filesystem::path& directory);
 
 // Those of its finished shards that stand as they were left, the last word on each, by shard.
-// `names`: of the shards of the run.
+// `names`: of the shards of the run; empty where that is not known.
 std::vector<FinishedShard> standing_shards(const JournalState& journal,
                                            const std::filesystem::path& directory,
                                            const std::vector<std::string>& names);

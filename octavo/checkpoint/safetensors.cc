@@ -141,13 +141,11 @@ void check_truncation(const SafetensorsHeader& header, std::uint64_t file_bytes,
     if (end > file_bytes) cut.push_back(tensor.name);
   }
   if (cut.empty()) return;
-  defects.push_back(
-      bad(DefectCode::truncated, file, "MetadataIncompleteBuffer", "",
-          fmt::format("truncated: expected {} bytes, have {}; cut or missing: {}; fetch this file "
-                      "again",
-                      expected, file_bytes, first_names(cut)),
-          file_bytes)
-          .error());
+  defects.push_back(bad(DefectCode::truncated, file, "MetadataIncompleteBuffer", "",
+                        fmt::format("truncated: expected {} bytes, have {}; cut or missing: {}",
+                                    expected, file_bytes, first_names(cut)),
+                        file_bytes)
+                        .error());
   defects.back().tensor = cut.front();
 }
 
@@ -203,7 +201,7 @@ std::optional<SafetensorsHeader> parse_padded(const simdjson::padded_string& tex
   if (file_bytes < header.data_offset) {
     return give_up(bad(DefectCode::truncated, name, "InvalidHeaderLength", "",
                        fmt::format("truncated: expected {} bytes, have {}: it ends within its "
-                                   "header; fetch this file again",
+                                   "header",
                                    header.data_offset, file_bytes),
                        file_bytes));
   }
@@ -217,10 +215,11 @@ std::optional<SafetensorsHeader> parse_padded(const simdjson::padded_string& tex
   simdjson::dom::parser parser;
   simdjson::dom::object object;
   if (const auto error = parser.parse(text).get(object)) {
-    return give_up(
-        bad_header(DefectCode::header_syntax, name,
-                   fmt::format("{} (the header of {} bytes in a file of {})",
-                               simdjson::error_message(error), text.size(), file_bytes)));
+    const char* const kind =
+        error == simdjson::UTF8_ERROR ? "InvalidHeader" : "InvalidHeaderDeserialization";
+    return give_up(bad(DefectCode::header_syntax, name, kind, "",
+                       fmt::format("{} (the header of {} bytes in a file of {})",
+                                   simdjson::error_message(error), text.size(), file_bytes)));
   }
   std::unordered_set<std::string_view> seen;  // views into the parser's strings
   bool all_known = true;
@@ -272,9 +271,8 @@ Checked<simdjson::padded_string> read_header_text(const File& file, std::uint64_
                                       start.substr(size + 5, start.find('\n', size) - size - 5))));
   }
   if (start.size() < 8) {
-    return bad(
-        DefectCode::header_too_small, name, "HeaderTooSmall", "",
-        fmt::format("{} bytes; a safetensors file has at least 10; fetch it again", start.size()));
+    return bad(DefectCode::header_too_small, name, "HeaderTooSmall", "",
+               fmt::format("{} bytes; a safetensors file has at least 10", start.size()));
   }
   std::uint64_t length = 0;
   for (int i = 7; i >= 0; --i)
@@ -285,15 +283,13 @@ Checked<simdjson::padded_string> read_header_text(const File& file, std::uint64_
                "HeaderTooLarge", "",
                fmt::format("a header of {} bytes is declared, the file has {}, {} are allowed; {}",
                            length, file.size(), max_bytes,
-                           beyond_end ? "this is no safetensors file, or a damaged one: fetch it "
-                                        "again"
+                           beyond_end ? "this is no safetensors file, or a damaged one"
                                       : "--max-header-size raises the limit"),
                0);
   }
   if (beyond_end) {
     return bad(DefectCode::truncated, name, "InvalidHeaderLength", "",
-               fmt::format("truncated: expected {} bytes, have {}: it ends within its header; "
-                           "fetch this file again",
+               fmt::format("truncated: expected {} bytes, have {}: it ends within its header",
                            length + 8, file.size()),
                file.size());
   }

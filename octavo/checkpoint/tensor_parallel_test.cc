@@ -19,7 +19,7 @@ const std::string kBlocks = R"("quantization_config": {"weight_block_size": [128
 TensorParallelPlan plan(const std::vector<MemoryTensor>& tensors, const std::string& members,
                         const std::vector<std::uint64_t>& degrees) {
   const Checkpoint checkpoint = testing::memory_checkpoint(tensors, "{" + members + "}");
-  return plan_tensor_parallel(checkpoint, pair_scales(checkpoint, {}).value(), degrees);
+  return plan_tensor_parallel(checkpoint, pair_scales(checkpoint, {}), degrees);
 }
 
 // The only weight's.

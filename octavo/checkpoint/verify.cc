@@ -30,11 +30,19 @@ bool may_be_lost(const Survey& survey, std::string_view tensor) {
   return false;
 }
 
+bool is_known(const Survey& survey, const Defect& problem) {
+  return std::ranges::any_of(survey.defects, [&](const Defect& defect) {
+    return defect.code == problem.code && defect.file == problem.file;
+  });
+}
+
 void take_problems(const Survey& survey, const Pairing& pairing, VerifyReport& report) {
   for (const Defect& problem : pairing.problems) {
     const bool half =
         problem.code == DefectCode::missing_scale || problem.code == DefectCode::unused_scale;
     if (half && may_be_lost(survey, problem.tensor)) continue;
+    // Scales under two names could not be compared: of a file that was cut this is known.
+    if (problem.code == DefectCode::truncated && is_known(survey, problem)) continue;
     report.unpaired += half ? 1 : 0;
     report.defects.push_back(problem);
   }
@@ -63,10 +71,11 @@ void check_quantization(const Survey& survey, const Pairing& pairing, VerifyRepo
   const auto add = [&](Defects& to, DefectCode code, std::string_view message) {
     to.push_back(make_defect(code, file, "", {}, message));
   };
-  if (const Result<void> status = check_quant_method(checkpoint, pairing); !status) {
-    add(report.defects, unsupported_format, status.error().message);
+  if (std::optional<Defect> defect = foreign_codes(checkpoint, pairing)) {
+    report.defects.push_back(*std::move(defect));
     return;
   }
+  if (survey.config_refused) return;
   for (const ConfigFact& fact : check_config(checkpoint, pairing)) {
     const DefectCode code = code_of(fact);
     if (code == config_claims_quantized && !survey.complete) continue;
@@ -76,13 +85,18 @@ void check_quantization(const Survey& survey, const Pairing& pairing, VerifyRepo
   if (!survey.complete || !config.present) return;
   const Result<SkipListCheck> list = check_skip_list(checkpoint, pairing);
   if (!list) {
-    add(report.defects, config_quantization, list.error().message);
+    add(report.defects, skip_entry_syntax, list.error().message);
     return;
   }
+  for (const SkipEntry& entry : list->entries) {
+    if (entry.tensors > 0) continue;
+    add(report.notes, skip_entry_unused,
+        fmt::format("{}: {} names \"{}\", which is no module{}", file, config.skip_key, entry.entry,
+                    entry.nearest.empty() ? "" : "; nearest: " + entry.nearest));
+  }
   const auto note = [&](DefectCode code, const std::optional<std::string>& line) {
-    if (line) add(report.notes, code, *line);
+    if (line) add(report.notes, code, fmt::format("{}: {}", file, *line));
   };
-  note(skip_entry_unused, unused_entries_line(*list));
   note(skip_entry_quantized, quantized_line(checkpoint, *list));
   note(skip_list_incomplete, unlisted_line(checkpoint, *list));
 }
@@ -108,15 +122,6 @@ std::uint64_t bytes_there(const Checkpoint& checkpoint, const CheckpointTensor& 
   return tensor.info.offset >= size ? 0 : std::min(tensor.info.bytes, size - tensor.info.offset);
 }
 
-std::string position(const Shape& shape, std::uint64_t index) {
-  std::string text;
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    text = fmt::format("{}{}{}", index % shape[i], text.empty() ? "" : ", ", text);
-    index /= shape[i];
-  }
-  return "[" + text + "]";
-}
-
 Result<VerifyReport> verify_checkpoint(const std::filesystem::path& path,
                                        const VerifyOptions& options) {
   const ReadTotals before = read_totals();
@@ -134,23 +139,14 @@ Result<VerifyReport> verify_checkpoint(const std::filesystem::path& path,
     return std::move(report);
   };
   if (!survey.weights_chosen) return finish();
-  const Result<Pairing> pairing = pair_scales(checkpoint, options.pairing);
-  if (!pairing) {
-    // Scales under two names could not be compared. Of a file that was cut already this is known.
-    const bool shrank = pairing.error().code == ErrorCode::bad_file;
-    if (!shrank || survey.defects.empty()) {
-      report.defects.push_back(make_defect(shrank ? DefectCode::truncated : DefectCode::unreadable,
-                                           "", "", {}, pairing.error().message));
-    }
-    return finish();
-  }
-  report.fp8_weights = pairing->weights.size() + pairing->unpaired_weights;
-  report.scales = count_scales(*pairing);
-  take_problems(survey, *pairing, report);
-  check_quantization(survey, *pairing, report);
+  const Pairing pairing = pair_scales(checkpoint, options.pairing);
+  report.fp8_weights = count_quantized(pairing);
+  report.scales = count_scales(pairing);
+  take_problems(survey, pairing, report);
+  check_quantization(survey, pairing, report);
   check_config_counts(survey, report.defects);
-  verify_scales(checkpoint, *pairing, options.threads, report);
-  if (options.full) verify_elements(checkpoint, *pairing, options, report);
+  verify_scales(checkpoint, pairing, options.threads, report);
+  if (options.full) verify_elements(checkpoint, pairing, options, report);
   return finish();
 }
 

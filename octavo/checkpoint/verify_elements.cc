@@ -35,6 +35,7 @@ Kind kind_of(Format format, std::uint32_t code) {
   const FormatTraits& t = traits(format);
   if (t.is_nan(code)) return Kind::nan;
   if (t.is_infinite(code)) return Kind::infinite;
+  if (!t.has_sign()) return Kind::number;  // e8m0fnu: every other code is a power of two
   const std::uint32_t magnitude = code & t.magnitude_bits();
   if (magnitude == 0) return Kind::zero;
   if (magnitude == t.largest_code) return Kind::saturated;
@@ -160,7 +161,7 @@ PartResult look_at(DType dtype, std::optional<Format> codes, std::span<const std
 std::vector<Part> parts_of(const Checkpoint& checkpoint, const Pairing& pairing) {
   std::vector<Part> parts;
   for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
-    if (pairing.roles[i] == Pairing::Role::scale) continue;
+    if (is_scale(checkpoint, pairing, i)) continue;
     const std::uint64_t bytes = bytes_there(checkpoint, checkpoint.tensors[i]);
     for (std::uint64_t at = 0; at < bytes; at += kPartBytes)
       parts.push_back({i, at, std::min(kPartBytes, bytes - at)});
@@ -174,26 +175,27 @@ std::optional<Format> codes_of(const Checkpoint& checkpoint, const Pairing& pair
   if (pairing.roles[tensor] == Pairing::Role::weight)
     return pairing.weights[pairing.weight_of[tensor]].format;
   const DType dtype = checkpoint.tensors[tensor].info.dtype;
-  return is_fp8(dtype) ? dtype_info(dtype).format : std::nullopt;
+  return is_fp8(dtype) || dtype == DType::f8_e8m0 ? dtype_info(dtype).format : std::nullopt;
 }
 
-void report_tensor(const Checkpoint& checkpoint, std::size_t index, std::optional<Format> codes,
+void report_tensor(const Checkpoint& checkpoint, const Pairing& pairing, std::size_t index,
                    const PartResult& sum, VerifyReport& report) {
   using enum DefectCode;
   const CheckpointTensor& tensor = checkpoint.tensors[index];
+  const std::optional<Format> codes = codes_of(checkpoint, pairing, index);
   const std::string file = file_of(checkpoint, tensor);
   const auto element_bits = static_cast<std::uint64_t>(dtype_bits(tensor.info.dtype));
   const auto report_kind = [&](DefectCode code, std::uint64_t count, std::uint64_t first) {
     if (count == 0) return;
     const std::uint64_t offset = tensor.info.offset + first;
-    report.defects.push_back(
-        make_defect(code, file, tensor.info.name, offset,
-                    fmt::format("{}: {}: {} of {} elements are {}, first at {}, offset {}", file,
-                                tensor.info.name, count, sum.counts.elements,
-                                code == infinite_value ? "infinite"
-                                : code == nan_code     ? "NaN codes"
-                                                       : "NaN",
-                                position(tensor.info.shape, first * 8 / element_bits), offset)));
+    report.defects.push_back(make_defect(
+        code, file, tensor.info.name, offset,
+        fmt::format("{}: {}: {} of {} elements are {}, first at {}, offset {}", file,
+                    tensor.info.name, count, sum.counts.elements,
+                    code == infinite_value ? "infinite"
+                    : code == nan_code     ? "NaN codes"
+                                           : "NaN",
+                    to_string(unravel(first * 8 / element_bits, tensor.info.shape)), offset)));
   };
   report_kind(codes ? nan_code : nan_value, sum.counts.nan, sum.first_nan);
   report_kind(infinite_value, sum.counts.infinite, sum.first_infinite);
@@ -204,7 +206,8 @@ void report_tensor(const Checkpoint& checkpoint, std::size_t index, std::optiona
                                 "filled up looks like this",
                                 file, tensor.info.name, sum.counts.elements)));
   }
-  if (codes) report.health.push_back({tensor.info.name, sum.counts});
+  const bool quantized = pairing.roles[index] == Pairing::Role::weight || is_fp8(tensor.info.dtype);
+  if (quantized) report.health.push_back({tensor.info.name, sum.counts});
 }
 
 // `part` begins `before` bytes into the tensor.
@@ -256,7 +259,7 @@ void verify_elements(const Checkpoint& checkpoint, const Pairing& pairing,
     for (; i < parts.size() && parts[i].tensor == index; ++i)
       merge(sum, results[i], parts[i].offset);
     if (!sum.failure) {
-      report_tensor(checkpoint, index, codes_of(checkpoint, pairing, index), sum, report);
+      report_tensor(checkpoint, pairing, index, sum, report);
     } else if (!failed[tensor.shard]) {
       failed[tensor.shard] = true;
       report.defects.push_back(read_defect(checkpoint, tensor, *sum.failure));

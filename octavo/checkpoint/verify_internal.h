@@ -10,7 +10,10 @@ namespace octavo {
 void verify_scales(const Checkpoint& checkpoint, const Pairing& pairing, int threads,
                    VerifyReport& report);
 
-// Every element of every tensor but scales; what lies beyond a file's end is passed over.
+// Those are the values that verify_scales() looks at.
+bool is_scale(const Checkpoint& checkpoint, const Pairing& pairing, std::size_t tensor);
+
+// Every element of every other tensor; what lies beyond a file's end is passed over.
 void verify_elements(const Checkpoint& checkpoint, const Pairing& pairing,
                      const VerifyOptions& options, VerifyReport& report);
 
@@ -23,8 +26,5 @@ Defect read_defect(const Checkpoint& checkpoint, const CheckpointTensor& tensor,
 
 // How many of a tensor's bytes are in its file.
 std::uint64_t bytes_there(const Checkpoint& checkpoint, const CheckpointTensor& tensor);
-
-// "[3, 17]" of element `index` of a tensor of this shape.
-std::string position(const Shape& shape, std::uint64_t index);
 
 }  // namespace octavo

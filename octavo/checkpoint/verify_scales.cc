@@ -78,25 +78,29 @@ void report_faults(const Checkpoint& checkpoint, const CheckpointTensor& tensor,
     if (fault.count == 0) continue;
     const std::uint64_t offset = tensor.info.offset + fault.first * element_bytes;
     const std::string file = file_of(checkpoint, tensor);
-    defects.push_back(
-        make_defect(kFaults[i], file, tensor.info.name, offset,
-                    fmt::format("{}: {}: {} ({} of them), first {} at {}, offset {}", file,
-                                tensor.info.name, defect_info(kFaults[i]).meaning, fault.count,
-                                fault.value, position(tensor.info.shape, fault.first), offset)));
+    defects.push_back(make_defect(
+        kFaults[i], file, tensor.info.name, offset,
+        fmt::format("{}: {}: {} ({} of them), first {} at {}, offset {}", file, tensor.info.name,
+                    defect_info(kFaults[i]).meaning, fault.count, fault.value,
+                    to_string(unravel(fault.first, tensor.info.shape)), offset)));
   }
 }
 
 }  // namespace
+
+bool is_scale(const Checkpoint& checkpoint, const Pairing& pairing, std::size_t tensor) {
+  const DType dtype = checkpoint.tensors[tensor].info.dtype;
+  const Pairing::Role role = pairing.roles[tensor];
+  return (role == Pairing::Role::scale || role == Pairing::Role::activation_scale) &&
+         (is_wide_float(dtype) || dtype == DType::f8_e8m0 || dtype == DType::u8);
+}
 
 void verify_scales(const Checkpoint& checkpoint, const Pairing& pairing, int threads,
                    VerifyReport& report) {
   using Role = Pairing::Role;
   std::vector<std::size_t> scales;
   for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
-    const DType dtype = checkpoint.tensors[i].info.dtype;
-    const bool readable = is_wide_float(dtype) || dtype == DType::f8_e8m0 || dtype == DType::u8;
-    if (readable && (pairing.roles[i] == Role::scale || pairing.roles[i] == Role::activation_scale))
-      scales.push_back(i);
+    if (is_scale(checkpoint, pairing, i)) scales.push_back(i);
   }
   const bool powers_of_two = checkpoint.quantization.scale_fmt == "ue8m0";
   std::vector<ScaleResult> results(scales.size());

@@ -82,12 +82,5 @@ TEST_F(VerifyTest, NothingToLookAt) {
   EXPECT_EQ(report->defects.at(0).code, DefectCode::no_weights);
 }
 
-TEST(Position, InTheOrderOfTheBytes) {
-  EXPECT_EQ(position({}, 0), "[]");
-  EXPECT_EQ(position({7}, 6), "[6]");
-  EXPECT_EQ(position({2, 3, 5}, 29), "[1, 2, 4]");
-  EXPECT_EQ(position({2, 3, 5}, 5), "[0, 1, 0]");
-}
-
 }  // namespace
 }  // namespace octavo

@@ -23,6 +23,15 @@ std::optional<std::uint64_t> element_count(const Shape& shape) {
 
 std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
+Shape unravel(std::uint64_t index, const Shape& shape) {
+  Shape position(shape.size());
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    position[i] = index % shape[i];
+    index /= shape[i];
+  }
+  return position;
+}
+
 std::optional<std::uint64_t> byte_count(DType dtype, const Shape& shape) {
   const std::optional<std::uint64_t> count = element_count(shape);
   if (!count) return std::nullopt;

@@ -15,6 +15,9 @@ using Shape = std::vector<std::uint64_t>;
 std::optional<std::uint64_t> element_count(const Shape& shape);  // nullopt: beyond 2^63
 std::string to_string(const Shape& shape);                       // "[576, 7168]", "[]"
 
+// Where element `index` of a row-major tensor stands; index < element_count.
+Shape unravel(std::uint64_t index, const Shape& shape);
+
 // Bytes of a tensor. nullopt: overflow, or sub-byte elements that do not fill whole bytes.
 std::optional<std::uint64_t> byte_count(DType dtype, const Shape& shape);
 

@@ -72,5 +72,12 @@ TEST(Shape, CeilDiv) {
   EXPECT_EQ(ceil_div(kMost, 2), kHuge);  // where (a + b - 1) / b overflows
 }
 
+TEST(Shape, Unravel) {
+  EXPECT_EQ(unravel(0, {}), Shape{});
+  EXPECT_EQ(unravel(6, {7}), Shape{6});
+  EXPECT_EQ(unravel(29, {2, 3, 5}), (Shape{1, 2, 4}));
+  EXPECT_EQ(unravel(5, {2, 3, 5}), (Shape{0, 1, 0}));
+}
+
 }  // namespace
 }  // namespace octavo

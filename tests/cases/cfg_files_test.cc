@@ -303,7 +303,7 @@ TEST(Cfg13, AMethodThatIsNotRead) {
   const Outcome refused = run_octavo({"dequantize", in, (dir / "out").string()});
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(only_line(refused),
-              AllOf(HasSubstr(in + "/config.json says quant_method \"awq\""),
+              AllOf(HasSubstr(in + "/config.json: quant_method \"awq\""),
                     HasSubstr("supported with FP8 weights: fp8, compressed-tensors, modelopt")));
   const Outcome asked =
       run_octavo({"dequantize", in, (dir / "out").string(), "--quant-method", "awq"});

@@ -270,5 +270,33 @@ TEST(Idx06, WithoutAnIndex) {
   EXPECT_TRUE(out.contains("b.weight") && out.contains("c.weight") && !out.contains("a.weight"));
 }
 
+TEST(Idx03, AnIndexInOrderStays) {
+  const TempDir dir;
+  // A new one would know the numbered files only.
+  write_model(dir / "in",
+              std::map<std::string, Tensors>{
+                  {"model-00001-of-00001.safetensors", {{"a", bf16_weight({2, 2}, 1)}}},
+                  {"model_extra_tensors.safetensors", {{"b", bf16_weight({2, 2}, 2)}}}},
+              kPlainConfig);
+  const std::string index = read_string(dir / "in" / "model.safetensors.index.json");
+  const Outcome run = run_octavo({"verify", (dir / "in").string(), "--rebuild-index"});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(only_line(run), ::testing::HasSubstr("it is in order; no index was written"));
+  EXPECT_EQ(read_string(dir / "in" / "model.safetensors.index.json"), index);
+}
+
+TEST(Idx01, TooManyOpenFilesAreNoDefect) {
+  const TempDir dir;
+  std::map<std::string, Tensors> files;
+  for (int i = 10; i < 50; ++i) {
+    files["s" + std::to_string(i) + ".safetensors"] = {
+        {"t" + std::to_string(i), bf16_weight({2, 2}, 1)}};
+  }
+  write_model(dir / "in", files, kPlainConfig);
+  const Outcome run = run_octavo({"verify", (dir / "in").string()}, "ulimit -n 24; ");
+  EXPECT_EQ(run.status, 1) << run.out;
+  EXPECT_THAT(only_line(run), ::testing::HasSubstr("Too many open files; raise the limit"));
+}
+
 }  // namespace
 }  // namespace octavo::tests

@@ -34,7 +34,7 @@ void expect_keys(const nlohmann::json& object, const Names& expected) {
 }
 
 TEST(Commands, HelpShowsAnExampleAndTheMemoryLimit) {
-  for (const char* command : {"quantize", "dequantize", "inspect", "info"}) {
+  for (const char* command : {"quantize", "dequantize", "inspect", "verify", "compare", "info"}) {
     const Outcome run = run_octavo({command, "--help"});
     EXPECT_EQ(run.status, 0) << command;
     EXPECT_EQ(run.err, "");
@@ -55,6 +55,8 @@ TEST(Commands, HelpFitsAHundredColumns) {
                                              {"quantize", "--help"},
                                              {"dequantize", "--help"},
                                              {"inspect", "--help"},
+                                             {"verify", "--help"},
+                                             {"compare", "--help"},
                                              {"info", "--help"}}) {
     const std::string help = run_octavo(arguments).out;
     EXPECT_THAT(help, Not(HasSubstr("\n\n\n")));
@@ -295,6 +297,35 @@ TEST_F(Report, RaggedShapesAreWarnedOfOnce) {
   EXPECT_EQ(run.status, 0);
   EXPECT_THAT(only_line(run), AllOf(HasSubstr("2 quantized weights"), HasSubstr("128x128"),
                                     HasSubstr("Transformers")));
+}
+
+TEST(Commands, OverflowSaysWhatHelps) {
+  const TempDir dir;
+  const auto write_source = [&](float scale) {
+    const Fp8Weight weight = fp8_weight({128, 128}, 1, std::vector<float>{scale});
+    const Tensor codes{"F8_E4M3", {128, 128}, Bytes(128 * 128, 0x7E)};  // 448
+    write_model(dir / "in", {{"a.weight", codes}, {"a.weight_scale_inv", weight.scales}},
+                kFp8Config);
+  };
+  const auto message_of = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin() + 1, {(dir / "in").string(), (dir / "out").string()});
+    const Outcome run = run_octavo(arguments);
+    EXPECT_EQ(run.status, 1);
+    return only_line(run);
+  };
+  const auto expected = [](const std::string& dtype, const std::string& remedy) {
+    return "a.weight: 16384 elements are too large for " + dtype +
+           " (1 tensors overflow in all); nothing is kept" + remedy;
+  };
+  write_source(4096);
+  EXPECT_EQ(message_of({"dequantize", "--dtype", "f16"}),
+            expected("F16",
+                     "; --clamp makes them its largest value, --dtype bf16 or f32 has more "
+                     "range"));
+  write_source(0x1p127f);
+  EXPECT_EQ(message_of({"dequantize"}), expected("BF16", "; --clamp makes them its largest value"));
+  EXPECT_EQ(message_of({"quantize", "--requantize", "--modules-to-not-convert", "a"}),
+            expected("BF16", ""));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // octavo compare: verdicts and figures on built checkpoints, against an evaluation of their own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <cstring>
@@ -483,6 +484,27 @@ TEST_F(Compare, ThePageNeverReplacesAnInput) {
     EXPECT_EQ(outcome.out, "");
   }
   EXPECT_EQ(read_bytes(dir_ / "b" / "model.safetensors"), before);
+}
+
+TEST_F(Compare, ThePageReplacesOnlyRegularFiles) {
+  const Tensors tensors = {{"x", make_tensor("F32", {1}, std::vector{1.0f})}};
+  EXPECT_EQ(run(tensors, tensors).status, 0);
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  fs::create_symlink("pipe", dir_ / "link-to-pipe");
+  for (const std::string& target : {path("pipe"), path("link-to-pipe")}) {
+    const Outcome outcome = run_octavo({"compare", path("a"), path("b"), "--html", target});
+    EXPECT_EQ(outcome.status, 2) << target;
+    EXPECT_THAT(only_line(outcome), HasSubstr("--html " + target + ": not a regular file"));
+  }
+  EXPECT_TRUE(fs::is_fifo(dir_ / "pipe"));
+  EXPECT_TRUE(fs::is_symlink(dir_ / "link-to-pipe"));
+
+  write_string(dir_ / "pages" / "old.html", "old");
+  fs::create_symlink("pages/old.html", dir_ / "link-to-page");
+  EXPECT_EQ(run_octavo({"compare", path("a"), path("b"), "--html", path("link-to-page")}).status,
+            0);
+  EXPECT_TRUE(fs::is_symlink(dir_ / "link-to-page"));
+  EXPECT_THAT(read_string(dir_ / "pages" / "old.html"), HasSubstr("</html>"));
 }
 
 }  // namespace

@@ -214,6 +214,54 @@ TEST(Directories, OverwriteLeavesNothingOfTheOldModel) {
   EXPECT_EQ(listing(dir / "out"), (std::set<std::string>{"model.safetensors", "config.json"}));
 }
 
+// What killed runs with other names left; what a user calls so is a file like any other.
+TEST(Directories, LeftoversGoFromEveryFolderThatIsWrittenTo) {
+  const TempDir dir;
+  write_tensor_file(dir / "in" / "weights" / kFirst, {{"a.weight", bf16_weight(kSquare, 1)}});
+  write_tensor_file(dir / "in" / "weights" / kSecond, {{"b.weight", bf16_weight(kSquare, 2)}});
+  write_string(
+      dir / "in" / "model.safetensors.index.json",
+      nlohmann::json{
+          {"metadata", nlohmann::json::object()},
+          {"weight_map", {{"a.weight", "weights/" + kFirst}, {"b.weight", "weights/" + kSecond}}}}
+          .dump());
+  write_string(dir / "in" / "config.json", kPlainConfig);
+  write_string(dir / "in" / "templates" / "chat.jinja", "x");
+  write_string(dir / "in" / "notes.partial", "of the source");
+  for (const char* leftover :
+       {".old.json.partial", "weights/.old.safetensors.partial", "templates/.old.jinja.partial"}) {
+    write_string(dir / "out" / leftover, "x");
+  }
+  const std::set<std::string> others = {"elsewhere/.old.partial", "templates/inner/.old.partial"};
+  for (const std::string& other : others) write_string(dir / "out" / other, "x");
+  const Outcome run = convert(dir, "quantize");
+  ASSERT_EQ(run.status, 0) << run.err << "leftovers alone count as an empty directory";
+  std::set<std::string> expected = {"config.json",       "model.safetensors.index.json",
+                                    "notes.partial",     "templates/chat.jinja",
+                                    "weights/" + kFirst, "weights/" + kSecond};
+  expected.insert(others.begin(), others.end());
+  EXPECT_EQ(listing(dir / "out"), expected);
+
+  write_string(dir / "other" / "notes.partial", "of the user");
+  const Outcome refused = run_octavo({"quantize", (dir / "in").string(), (dir / "other").string()});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(only_line(refused), HasSubstr("is not empty"));
+}
+
+// A folder that this run writes to may be where another run was cut off.
+TEST(Directories, AnotherRunsFolderKeepsWhatItNeeds) {
+  const TempDir dir;
+  write_model(dir / "in", {{"a.weight", bf16_weight(kSquare, 1)}}, kPlainConfig);
+  write_string(dir / "in" / "inner" / "chat.jinja", "x");
+  write_string(dir / "out" / "inner" / ".octavo-resume.jsonl.partial", "x");
+  write_string(dir / "out" / "inner" / ".model.safetensors.partial", "x");
+  ASSERT_EQ(convert(dir, "quantize").status, 0);
+  EXPECT_EQ(listing(dir / "out"),
+            (std::set<std::string>{"config.json", "model.safetensors", "inner/chat.jinja",
+                                   "inner/.octavo-resume.jsonl.partial",
+                                   "inner/.model.safetensors.partial"}));
+}
+
 TEST(Directories, SourceIsNeverTheDestination) {
   const TempDir dir;
   write_model(dir / "in", {{"a.weight", bf16_weight(kSquare, 1)}}, kPlainConfig);

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <map>
 #include <string>
 #include <utility>
@@ -217,17 +216,7 @@ TEST(Hostile, PackedIntegersAreRefused) {
   }
 }
 
-// Seconds of a run, far above what it takes and far below what quadratic work would.
-class Clock {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
+// No clock: work that grows with the size of a block runs into the time limit of every test.
 TEST(Hostile, ExtremeBlockSizesTakeNoTime) {
   const TempDir dir;
   const Extent wide{3, 5000};
@@ -241,7 +230,6 @@ TEST(Hostile, ExtremeBlockSizesTakeNoTime) {
                                    {std::uint64_t{1} << 63, std::uint64_t{1} << 63},
                                    {kMost, kMost}}) {
     SCOPED_TRACE(std::to_string(rows) + "," + std::to_string(cols));
-    const Clock clock;
     const Outcome run =
         run_octavo({"quantize", (dir / "in").string(), (dir / "fp8").string(), "--overwrite",
                     "--weight-block-size", std::to_string(rows) + "," + std::to_string(cols)});
@@ -250,7 +238,6 @@ TEST(Hostile, ExtremeBlockSizesTakeNoTime) {
         run_octavo({"dequantize", (dir / "fp8").string(), (dir / "back").string(), "--overwrite"});
     ASSERT_EQ(back.status, 0) << back.err;
     EXPECT_EQ(read_model(dir / "back").tensors.at("a.weight"), weight) << "0.5 is exact";
-    EXPECT_LT(clock.seconds(), 20);
   }
 }
 
@@ -265,25 +252,23 @@ TEST(Hostile, FiftyThousandTensors) {
   }
   write_string(dir / "in" / "model.safetensors",
                length_prefix(header + "}") + header + "}" + std::string(4 * kCount, '?'));
-  const Clock clock;
   const Outcome run =
       run_octavo({"quantize", (dir / "in").string(), (dir / "out").string(), "--json"});
-  EXPECT_LT(clock.seconds(), 60);
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.json().at("quantized"), kCount);
 }
 
+// No clock: work that is exponential in the length of a name runs into the time limit of every
+// test.
 TEST(Hostile, RegexThatBacktracksForEverEnds) {
   const TempDir dir;
   const std::string name(60, 'a');
   write_model(dir / "in", {{name + ".weight", bf16_weight(kSquare, 1)}}, kPlainConfig);
   for (const char* pattern : {"re:(a+)+b", "re:(a|aa)+c", "re:(a*)*d", "*a*a*a*a*a*a*a*a*a*b"}) {
-    const Clock clock;
     const Outcome run = run_octavo(
         {"quantize", (dir / "in").string(), "--plan", "--modules-to-not-convert", pattern});
     EXPECT_EQ(run.status, 0) << run.err;
     EXPECT_THAT(run.err, HasSubstr("matches no tensor"));
-    EXPECT_LT(clock.seconds(), 20) << pattern;
   }
 }
 

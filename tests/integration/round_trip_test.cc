@@ -9,20 +9,12 @@
 #include "octavo/checkpoint/safetensors.h"
 #include "tests/support/command.h"
 #include "tests/support/inputs.h"
+#include "tests/support/kill.h"
 
 namespace octavo::tests {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::map<std::string, std::string> contents(const fs::path& directory) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-    if (entry.is_regular_file())
-      files[entry.path().lexically_relative(directory).string()] = read_string(entry.path());
-  }
-  return files;
-}
 
 void convert(const char* command, const fs::path& from, const fs::path& to,
              std::vector<std::string> more = {}) {

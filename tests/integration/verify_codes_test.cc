@@ -139,6 +139,9 @@ std::vector<Broken> broken_directories() {
       {config_quantization,
        with_tensors(fp8_with(e8m0_tensor({1, 1}, {0.5f})),
                     R"({"quantization_config": {"quant_method": "fp8", "scale_fmt": "float"}})")},
+      {skip_entry_syntax,
+       with_tensors(fp8_with(one_scale(1)),
+                    R"({"quantization_config": {"quant_method": "fp8", "ignore": ["re:("]}})")},
   };
 }
 

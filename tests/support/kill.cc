@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -58,9 +59,15 @@ LiveRun::LiveRun(const std::vector<std::string>& arguments,
   const std::string err = (streams_ / "err").string();
   const std::vector<char*> words = pointers(line);
   const std::vector<char*> names = pointers(variables);
+  int started[2];  // closed by exec: a signal from here on meets the program
+  if (::pipe2(started, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
   process_ = ::fork();
   if (process_ < 0) throw std::runtime_error("fork");
   if (process_ == 0) become(words.data(), names.data(), out.c_str(), err.c_str());
+  ::close(started[1]);
+  char byte;
+  while (::read(started[0], &byte, 1) < 0 && errno == EINTR) continue;
+  ::close(started[0]);
 }
 
 LiveRun::~LiveRun() {
@@ -75,7 +82,11 @@ bool LiveRun::ended() {
 }
 
 void LiveRun::send(int signal) {
-  if (!ended_) ::kill(process_, signal);
+  if (ended_) return;
+  ::kill(process_, signal);
+  if (signal != SIGSTOP) return;
+  ::waitpid(process_, &status_, WUNTRACED);
+  ended_ = !WIFSTOPPED(status_);
 }
 
 Outcome LiveRun::wait() {

@@ -12,7 +12,7 @@
 
 namespace octavo::tests {
 
-// A run in the background; killed where it still runs in the end.
+// A run in the background, of a program that is loaded; killed where it still runs in the end.
 class LiveRun {
  public:
   // `environment`: "NAME=value".
@@ -22,8 +22,8 @@ class LiveRun {
   LiveRun(const LiveRun&) = delete;
   LiveRun& operator=(const LiveRun&) = delete;
 
-  bool ended();  // does not wait
-  void send(int signal);
+  bool ended();           // does not wait
+  void send(int signal);  // SIGSTOP: returns once the run stands still
   Outcome wait();
 
  private:
