@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "octavo/base/words.h"
-#include "octavo/checkpoint/rebuild_index.h"
+#include "octavo/checkpoint/shard_name.h"
 
 namespace octavo {
 namespace {

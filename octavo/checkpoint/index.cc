@@ -13,8 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxIndexBytes = 256 << 20;
-
 std::optional<Index> refuse(Defects& defects, DefectCode code, std::string_view name,
                             std::string_view tensor, std::string_view message) {
   defects.push_back(make_defect(code, name, tensor, {}, fmt::format("{}: {}", name, message)));

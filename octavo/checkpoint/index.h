@@ -14,6 +14,7 @@
 namespace octavo {
 
 inline constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+inline constexpr std::uint64_t kMaxIndexBytes = 256 << 20;
 inline constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 // Tensor name -> file, relative, in one spelling for each file.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "octavo/checkpoint/checkpoint_testing.h"
+#include "octavo/checkpoint/shard_name.h"
 
 namespace octavo {
 namespace {

@@ -12,8 +12,6 @@
 namespace octavo {
 namespace {
 
-constexpr std::size_t kShown = 3;
-
 // A head that is tied to the embeddings has no tensor, but is a module that lists name.
 constexpr std::string_view kTiedHead = "lm_head.weight";
 
@@ -49,14 +47,10 @@ void find_nearest(const std::vector<std::string>& names, SkipListCheck& check) {
   }
 }
 
-// "a (12 in all; first: x, y, z)" without the "12 in all" where all are shown.
 std::string first_tensors(const Checkpoint& checkpoint, const std::vector<std::size_t>& tensors) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(tensors.size(), kShown); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", checkpoint.tensors[tensors[i]].info.name);
-  }
-  if (tensors.size() > kShown) text += fmt::format(" and {} more", tensors.size() - kShown);
-  return text;
+  std::vector<std::string> names;
+  for (const std::size_t tensor : tensors) names.push_back(checkpoint.tensors[tensor].info.name);
+  return first_names(names);
 }
 
 std::string_view plural(std::size_t count, std::string_view one, std::string_view many) {
@@ -103,17 +97,15 @@ Result<SkipListCheck> check_skip_list(const Checkpoint& checkpoint, const Pairin
 
 std::optional<std::string> unused_entries_line(const SkipListCheck& check) {
   if (check.unused == 0) return std::nullopt;
-  std::string text;
-  std::size_t shown = 0;
+  std::vector<std::string> names;
   for (const SkipEntry& entry : check.entries) {
     if (entry.tensors > 0) continue;
-    if (shown++ == kShown) break;
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", entry.entry);
-    if (!entry.nearest.empty()) text += fmt::format(" (nearest: {})", entry.nearest);
+    names.push_back(entry.nearest.empty()
+                        ? entry.entry
+                        : fmt::format("{} (nearest: {})", entry.entry, entry.nearest));
   }
-  if (check.unused > kShown) text += fmt::format(" and {} more", check.unused - kShown);
   return fmt::format("{} of {} entries of {} {} no tensor: {}", check.unused, check.entries.size(),
-                     check.origin, plural(check.unused, "names", "name"), text);
+                     check.origin, plural(check.unused, "names", "name"), first_names(names));
 }
 
 std::optional<std::string> quantized_line(const Checkpoint& checkpoint,

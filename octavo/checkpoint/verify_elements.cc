@@ -161,7 +161,7 @@ PartResult look_at(DType dtype, std::optional<Format> codes, std::span<const std
 std::vector<Part> parts_of(const Checkpoint& checkpoint, const Pairing& pairing) {
   std::vector<Part> parts;
   for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
-    if (is_scale(checkpoint, pairing, i)) continue;
+    if (holds_scale_values(checkpoint, pairing, i)) continue;
     const std::uint64_t bytes = bytes_there(checkpoint, checkpoint.tensors[i]);
     for (std::uint64_t at = 0; at < bytes; at += kPartBytes)
       parts.push_back({i, at, std::min(kPartBytes, bytes - at)});

@@ -11,7 +11,7 @@ void verify_scales(const Checkpoint& checkpoint, const Pairing& pairing, int thr
                    VerifyReport& report);
 
 // Those are the values that verify_scales() looks at.
-bool is_scale(const Checkpoint& checkpoint, const Pairing& pairing, std::size_t tensor);
+bool holds_scale_values(const Checkpoint& checkpoint, const Pairing& pairing, std::size_t tensor);
 
 // Every element of every other tensor; what lies beyond a file's end is passed over.
 void verify_elements(const Checkpoint& checkpoint, const Pairing& pairing,

@@ -88,7 +88,7 @@ void report_faults(const Checkpoint& checkpoint, const CheckpointTensor& tensor,
 
 }  // namespace
 
-bool is_scale(const Checkpoint& checkpoint, const Pairing& pairing, std::size_t tensor) {
+bool holds_scale_values(const Checkpoint& checkpoint, const Pairing& pairing, std::size_t tensor) {
   const DType dtype = checkpoint.tensors[tensor].info.dtype;
   const Pairing::Role role = pairing.roles[tensor];
   return (role == Pairing::Role::scale || role == Pairing::Role::activation_scale) &&
@@ -100,7 +100,7 @@ void verify_scales(const Checkpoint& checkpoint, const Pairing& pairing, int thr
   using Role = Pairing::Role;
   std::vector<std::size_t> scales;
   for (std::size_t i = 0; i < checkpoint.tensors.size(); ++i) {
-    if (is_scale(checkpoint, pairing, i)) scales.push_back(i);
+    if (holds_scale_values(checkpoint, pairing, i)) scales.push_back(i);
   }
   const bool powers_of_two = checkpoint.quantization.scale_fmt == "ue8m0";
   std::vector<ScaleResult> results(scales.size());
