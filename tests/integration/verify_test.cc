@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <regex>
+#include <sstream>
 
 #include "tests/support/broken.h"
 #include "tests/support/command.h"
@@ -488,9 +488,11 @@ TEST(Verify, NamesThatBreakNothing) {
     for (std::string line; std::getline(stream, line); ++lines) {
       for (const char c : line)
         EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != 0x7F) << line;
-      EXPECT_TRUE(
-          std::regex_search(line, std::regex("^($|defect  |fetch again: |NOT SOUND: 2|[0-9]+ )")))
-          << line;
+      const bool known = line.empty() || line.starts_with("defect  ") ||
+                         line.starts_with("fetch again: ") || line.starts_with("NOT SOUND: 2") ||
+                         (line[0] >= '0' && line[0] <= '9' &&
+                          line.find_first_not_of("0123456789") == line.find(' '));
+      EXPECT_TRUE(known) << line;
     }
     EXPECT_EQ(lines, 7u) << text.out;
     const Outcome inspected = run_octavo({"inspect", in.string()});
