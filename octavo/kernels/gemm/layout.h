@@ -1,0 +1,37 @@
+// Where an element lies in the packed layouts of gemm.h. For the scalar code and the tests;
+// instruction-set files have these numbers in their shuffles.
+#pragma once
+
+#include <cstddef>
+
+#include "octavo/kernels/gemm/gemm.h"
+
+namespace octavo::kernels {
+
+constexpr std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+constexpr std::size_t strips(std::size_t n) { return ceil_div(n, kStrip); }
+
+// In elements, of a weight whose K is rounded up to pairs = ceil(K / 2).
+template <std::size_t element_bytes>
+constexpr std::size_t packed_weight_offset(std::size_t n, std::size_t k, std::size_t pairs) {
+  const std::size_t tile = (n / kStrip * pairs + k / 2) * 2 * kStrip, i = n % kStrip;
+  if constexpr (element_bytes == 1) {
+    return tile + 16 * (i % 16 / 4) + 8 * (i / 16) + 2 * (i % 4) + k % 2;
+  } else if constexpr (element_bytes == 2) {
+    return tile + 2 * i + k % 2;
+  } else {
+    return tile + kStrip * (k % 2) + i;
+  }
+}
+
+// Of 4-byte cells: of row m and k (Arithmetic::fma), or of row m and the pair k / 2 (dot).
+constexpr std::size_t packed_activation_cell(Arithmetic arithmetic, std::size_t m, std::size_t k,
+                                             std::size_t rows, std::size_t panel_rows) {
+  const std::size_t cells = arithmetic == Arithmetic::fma ? kChunk : kChunk / 2;
+  const std::size_t panel = k / kChunk * ceil_div(rows, panel_rows) + m / panel_rows;
+  const std::size_t cell = arithmetic == Arithmetic::fma ? k % kChunk : k % kChunk / 2;
+  return (panel * cells + cell) * panel_rows + m % panel_rows;
+}
+
+}  // namespace octavo::kernels
