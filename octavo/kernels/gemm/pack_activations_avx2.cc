@@ -108,6 +108,16 @@ void pack_rows(const Group& g, const Decoder<S>& decode) {
   }
 }
 
+// 8 elements, or the first `count` ones and zeros.
+template <Source S>
+__m256i load8(const char* from, std::size_t count) {
+  if (count < 8) return load_bytes(from, count * code_bytes(S));
+  const auto* bits = reinterpret_cast<const __m128i*>(from);
+  if constexpr (S == Source::f32) return load_bytes(from, 32);
+  if constexpr (S == Source::bf16) return _mm256_zextsi128_si256(_mm_loadu_si128(bits));
+  return _mm256_zextsi128_si256(_mm_loadl_epi64(bits));
+}
+
 // One row: cells follow each other in k as elements do.
 template <Source S, Arithmetic A>
 void pack_one_row(const Group& g, const Decoder<S>& decode) {
@@ -115,8 +125,7 @@ void pack_one_row(const Group& g, const Decoder<S>& decode) {
   for (std::size_t k = 0; k < kChunk; k += 8) {
     __m256i v = _mm256_setzero_si256();
     if (k < g.k) {
-      const std::size_t left = g.k - k < 8 ? g.k - k : 8;
-      v = load_bytes(g.src + k * code_bytes(S), left * code_bytes(S));
+      v = load8<S>(g.src + k * code_bytes(S), g.k - k);
       const __m128i low = _mm256_castsi256_si128(v);
       if constexpr (S == Source::bf16) v = _mm256_cvtepu16_epi32(low);
       if constexpr (code_bytes(S) == 1) v = _mm256_cvtepu8_epi32(low);
@@ -137,28 +146,17 @@ void pack_one_row(const Group& g, const Decoder<S>& decode) {
 template <Source S>
 __m256i gather_dwords(const Group& g, std::size_t k) {
   const auto row = [&g, k](std::size_t i) {
-    const std::size_t bytes = k + i < g.k ? g.rows * code_bytes(S) : 0;
-    const char* from = g.src + (k + i) * g.stride;
-    if constexpr (S == Source::f32) {
-      return load_bytes(from, bytes);
-    } else {
-      alignas(16) char buffer[16] = {};
-      if (g.rows == 8 && bytes != 0) {
-        copy_bytes(buffer, from, 8 * code_bytes(S));
-      } else {
-        copy_bytes(buffer, from, bytes);
-      }
-      return _mm_load_si128(reinterpret_cast<const __m128i*>(buffer));
-    }
+    return load8<S>(g.src + (k + i) * g.stride, k + i < g.k ? g.rows : 0);
   };
+  const auto low = [&row](std::size_t i) { return _mm256_castsi256_si128(row(i)); };
   if constexpr (S == Source::f32) {
     return row(0);
   } else if constexpr (S == Source::bf16) {
-    const __m128i even = row(0), odd = row(1);
+    const __m128i even = low(0), odd = low(1);
     return _mm256_set_m128i(_mm_unpackhi_epi16(even, odd), _mm_unpacklo_epi16(even, odd));
   } else {
-    const __m128i first = _mm_unpacklo_epi8(row(0), row(1));
-    const __m128i second = _mm_unpacklo_epi8(row(2), row(3));
+    const __m128i first = _mm_unpacklo_epi8(low(0), low(1));
+    const __m128i second = _mm_unpacklo_epi8(low(2), low(3));
     return _mm256_set_m128i(_mm_unpackhi_epi16(first, second), _mm_unpacklo_epi16(first, second));
   }
 }

@@ -51,22 +51,27 @@ void pack_piece(const char* first, std::size_t stride, std::size_t rows, std::si
   const auto row = [&](std::size_t r) {
     return r < rows ? load_elements<F>(first + r * stride, bytes) : _mm256_setzero_si256();
   };
-  for (std::size_t group = 0; group < kGroups; ++group) {
-    __m256i v[8];
-    for (std::size_t i = 0; i < 8; ++i) {
-      if constexpr (code_bytes(F) == 1) {
-        const std::size_t r = pair_row(group % 2 * 8 + i);
-        const __m256i a = row(r), b = row(r + 1);
-        v[i] = group / 2 == 0 ? _mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), kOddWords)
-                              : _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, kOddWords);
-      } else {
-        v[i] = row(8 * group + i);
+  // By two groups, because their vectors are the halves of a cache line.
+  for (std::size_t group = 0; group < kGroups; group += 2) {
+    __m256i v[2][8];
+    for (std::size_t half = 0; half < 2; ++half) {
+      for (std::size_t i = 0; i < 8; ++i) {
+        if constexpr (code_bytes(F) == 1) {
+          const std::size_t r = pair_row(half * 8 + i);
+          const __m256i a = row(r), b = row(r + 1);
+          v[half][i] = group == 0 ? _mm256_blend_epi16(a, _mm256_slli_epi32(b, 16), kOddWords)
+                                  : _mm256_blend_epi16(_mm256_srli_epi32(a, 16), b, kOddWords);
+        } else {
+          v[half][i] = row(8 * (group + half) + i);
+        }
       }
+      transpose8(v[half]);
     }
-    transpose8(v);
     for (std::size_t d = 0; d < 8; ++d) {
       const std::size_t to = part + part_of<F>(group, d);
-      if (to < end) store_part(strip, to, v[d], stream);
+      if (to >= end) break;
+      store_part(strip, to, v[0][d], stream);
+      store_part(strip, to + 1, v[1][d], stream);
     }
   }
 }
