@@ -68,7 +68,8 @@ void block_row_quantize(const kernels::CastKernels& kernels, const ConstMatrix& 
   check(factors.size() == ceil_div(rows.cols, block_cols), "block_row_quantize", factors.size(),
         ceil_div(rows.cols, block_cols));
   kernels.block_quantize({rows.format, rows.data, rows.stride, rows.rows, rows.cols, block_cols,
-                          factors.data(), op, codes.data, codes.stride, next, stream});
+                          factors.data(), op, Format::e4m3fn, codes.data, codes.stride, next,
+                          stream});
 }
 
 std::optional<NonFinite> find_non_finite(const ConstMatrix& rows) {
