@@ -18,7 +18,14 @@ std::size_t packed_weight_bytes(Format format, std::size_t n, std::size_t k) {
   return strips(n) * ceil_div(k, 2) * packed_tile_bytes(format);
 }
 
-std::size_t panel_rows(std::size_t m) { return m < kPanelRows ? m : kPanelRows; }
+std::size_t panel_rows(std::size_t m) {
+  if (m <= kPanelRows) return m;
+  return m < 2 * kPanelRows ? ceil_div(m, 2) : kPanelRows;
+}
+
+std::size_t gemm_scratch_floats(std::size_t m, std::size_t group) {
+  return kChunk * kStrip + group * m * kStrip;
+}
 
 std::size_t packed_activation_bytes(Arithmetic arithmetic, std::size_t m, std::size_t k) {
   if (m == 0) return 0;
