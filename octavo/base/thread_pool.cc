@@ -165,7 +165,7 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>(threads)) {}
 
 ThreadPool::~ThreadPool() {
-  // Threads of the parent can be neither joined nor detached here.
+  // The handles of the parent's threads mean nothing here, or threads made since.
   if (state_->born != forks) static_cast<void>(state_.release());
 }
 
