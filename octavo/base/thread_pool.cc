@@ -76,9 +76,10 @@ bool take(std::atomic<Word>& word, Word next) {
   return word.compare_exchange_strong(expected, next, std::memory_order_acquire);
 }
 
-// Sets the word and wakes the other side if it sleeps on it.
+// Sets the word and wakes the other side if it sleeps on it. Sequentially consistent, as notify_one
+// looks for sleepers only after it.
 void change(std::atomic<Word>& word, Word next, Word sleeping) {
-  if (word.exchange(next, std::memory_order_acq_rel) == sleeping) word.notify_one();
+  if (word.exchange(next) == sleeping) word.notify_one();
 }
 
 // False if the system refuses.
@@ -125,6 +126,8 @@ struct ThreadPool::State {
     static const int registered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
     static_cast<void>(registered);
     born = forks;
+    cpus = allowed_cpus();
+    handles.reserve(workers.size());  // no allocation fails once threads run
     try {
       for (std::size_t i = 1; i < workers.size(); ++i) {
         workers[i].index = static_cast<int>(i);
@@ -132,7 +135,6 @@ struct ThreadPool::State {
       }
     } catch (const std::system_error&) {  // no more threads to be had
     }
-    cpus = allowed_cpus();
     if (cpus.size() != handles.size() + 1) cpus.clear();
     if (const auto own = std::find(cpus.begin(), cpus.end(), sched_getcpu()); own != cpus.end())
       std::swap(cpus.front(), *own);
