@@ -33,6 +33,9 @@ std::size_t packed_activation_bytes(Arithmetic arithmetic, std::size_t m, std::s
   return ceil_div(k, kChunk) * kChunk * rows * (arithmetic == Arithmetic::fma ? 4 : 2);
 }
 
+// Totals of a group of strips; whole cache lines.
+std::size_t gemm_scratch_floats(std::size_t m, std::size_t group) { return m * kStrip * group; }
+
 namespace generic {
 namespace {
 
