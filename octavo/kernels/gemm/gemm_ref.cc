@@ -34,7 +34,6 @@ std::size_t packed_activation_bytes(Arithmetic arithmetic, std::size_t m, std::s
 }
 
 // Totals of a group of strips; whole cache lines.
-std::size_t gemm_scratch_floats(std::size_t m, std::size_t group) { return m * kStrip * group; }
 
 namespace generic {
 namespace {
