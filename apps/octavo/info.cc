@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "command.h"
+#include "info_plan.h"
 #include "octavo/base/machine.h"
 #include "octavo/kernels/select.h"
 
@@ -86,13 +87,39 @@ Result<void> run(bool as_json) {
 
 void add_info(CLI::App& app, int& status) {
   auto json = std::make_shared<bool>(false);
+  auto plan = std::make_shared<PlanQuestion>();
   CLI::App* command =
       app.add_subcommand("info", "Machine, kernels, build: what to paste into a bug report");
   command->footer(
-      "OCTAVO_CPU=generic|avx2|avx512bf16 forces a level of kernels.\n\nExample:\n  octavo info");
+      "OCTAVO_CPU=generic|avx2|avx512bf16 forces a level of kernels.\n\n"
+      "Examples:\n  octavo info\n  octavo info --op gemm --m 512 --n 4096 --k 4096 --activations "
+      "f32");
   command->add_flag("--json", *json, "Print as JSON");
-  command->callback([json, &status] {
-    const Result<void> result = run(*json);
+  command
+      ->add_option("--op", plan->op,
+                   "Print the plan for a product instead: gemm, or gemv (one row)")
+      ->check(CLI::IsMember({"gemm", "gemv"}))
+      ->type_name("OP");
+  const auto size = [&](const char* name, std::uint64_t& value, const char* what) {
+    command->add_option(name, value, what)
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
+        ->type_name("N")
+        ->capture_default_str();
+  };
+  size("--m", plan->m, "Rows of activations");
+  size("--n", plan->n, "Columns: rows of the weight");
+  size("--k", plan->k, "Length of the sums");
+  command->add_option("--weights", plan->weights, "Format of the weight")
+      ->type_name("FORMAT")
+      ->capture_default_str();
+  command->add_option("--activations", plan->activations, "Format of the activations")
+      ->type_name("FORMAT")
+      ->capture_default_str();
+  command->add_option("--threads", plan->threads, "Threads for the plan (0: all allowed)")
+      ->type_name("N");
+  command->add_flag("--row-major", plan->row_major, "Plan for a weight left as in the file");
+  command->callback([json, plan, &status] {
+    const Result<void> result = plan->op.empty() ? run(*json) : print_plan(*plan, *json);
     status = result ? kFine : report_error(result.error());
   });
 }

@@ -48,6 +48,11 @@ std::string read_model() {
   return std::string(model.substr(first, model.find_last_not_of(' ') - first + 1));
 }
 
+bool is_amd() {
+  const Registers r = cpuid(0);
+  return r.ebx == signature_AMD_ebx && r.edx == signature_AMD_edx && r.ecx == signature_AMD_ecx;
+}
+
 CpuFeatures read_features() {
   CpuFeatures f{};
   f.model = read_model();
@@ -71,6 +76,7 @@ CpuFeatures read_features() {
     f.avx512vbmi = bit(extended.ecx, 1);
     f.avx512bf16 = extended.eax >= 1 && bit(cpuid(7, 1).eax, 5);
   }
+  f.fast_bf16_dot = f.avx512bf16 && is_amd();
   return f;
 }
 

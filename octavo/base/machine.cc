@@ -14,20 +14,6 @@
 namespace octavo {
 namespace {
 
-// Cores of the affinity mask; masks of any size.
-int affinity_cores() {
-  for (int cpus = 1024; cpus <= (1 << 16); cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(cpus);
-    if (set == nullptr) break;
-    const std::size_t bytes = CPU_ALLOC_SIZE(cpus);
-    const bool ok = sched_getaffinity(0, bytes, set) == 0;
-    const int count = ok ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (ok) return std::max(1, count);
-  }
-  return std::max(1u, std::thread::hardware_concurrency());
-}
-
 // Quota / period of one cgroup directory, or infinity. v2: "cpu.max" holds "max 100000" or "150000
 // 100000".
 double quota_of(const std::string& directory) {
@@ -74,8 +60,26 @@ double cgroup_cores() {
 
 }  // namespace
 
+std::vector<int> allowed_cpus() {
+  std::vector<int> allowed;
+  for (int cpus = 1024; cpus <= (1 << 16) && allowed.empty(); cpus *= 2) {  // masks of any size
+    cpu_set_t* set = CPU_ALLOC(cpus);
+    if (set == nullptr) break;
+    const std::size_t bytes = CPU_ALLOC_SIZE(cpus);
+    if (sched_getaffinity(0, bytes, set) == 0) {
+      for (int cpu = 0; cpu < cpus; ++cpu) {
+        if (CPU_ISSET_S(cpu, bytes, set)) allowed.push_back(cpu);
+      }
+    }
+    CPU_FREE(set);
+  }
+  return allowed;
+}
+
 ThreadLimit allowed_threads() {
-  const int affinity = affinity_cores();
+  const std::size_t cpus = allowed_cpus().size();
+  const int affinity =
+      std::max(1, static_cast<int>(cpus ? cpus : std::thread::hardware_concurrency()));
   const double quota = cgroup_cores();
   if (quota < affinity) {
     return {std::max(1, static_cast<int>(std::ceil(quota))),

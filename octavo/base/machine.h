@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "octavo/base/error.h"
 
@@ -12,6 +13,9 @@ struct ThreadLimit {
   int threads;      // at least 1
   std::string why;  // "2 cores allowed by affinity", "quota of 1.5 cores (cgroup)"
 };
+
+// CPUs of the affinity mask of the calling thread, ascending; empty if the system does not tell.
+std::vector<int> allowed_cpus();
 
 // min(affinity mask, cgroup v1 or v2 CPU quota rounded up).
 ThreadLimit allowed_threads();

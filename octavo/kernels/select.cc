@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "octavo/kernels/cast/cast_internal.h"
+#include "octavo/kernels/gemm/gemm_internal.h"
 
 namespace octavo::kernels {
 namespace {
@@ -21,6 +22,32 @@ constexpr CastImplementation kCastImplementations[] = {
 #undef OCTAVO_CAST_KERNELS
 };
 
+struct GemmImplementation {
+  Isa isa;
+  GemmShape shape;
+  Arithmetic arithmetic;
+  GemmFunction function;
+};
+
+constexpr GemmImplementation kGemmImplementations[] = {
+#define OCTAVO_GEMM_KERNEL(level, shape, arithmetic) \
+  {Isa::level, GemmShape::shape, Arithmetic::arithmetic, level::gemm_##shape##_##arithmetic},
+#include "octavo/kernels/gemm/gemm_manifest.inc"
+#undef OCTAVO_GEMM_KERNEL
+};
+
+struct PackImplementation {
+  Isa isa;
+  PackKernels kernels;
+};
+
+constexpr PackImplementation kPackImplementations[] = {
+#define OCTAVO_PACK_KERNELS(level) \
+  {Isa::level, {#level, level::pack_weights, level::unpack_weights, level::pack_activations}},
+#include "octavo/kernels/gemm/gemm_manifest.inc"
+#undef OCTAVO_PACK_KERNELS
+};
+
 Result<Isa> choose_built() {
   const char* forced = std::getenv("OCTAVO_CPU");
   if (forced != nullptr && *forced != '\0') {
@@ -33,6 +60,12 @@ Result<Isa> choose_built() {
     if (supports(cpu_features(), implementation.isa)) best = implementation.isa;
   }
   return best;
+}
+
+ContractError missing(const char* operation, Isa isa) {
+  return ContractError(
+      fmt::format("{}: given {}, expected a level that is built and that this machine has",
+                  operation, isa_name(isa)));
 }
 
 }  // namespace
@@ -53,15 +86,30 @@ const CastKernels& cast_kernels(Isa isa) {
   for (const CastImplementation& implementation : kCastImplementations) {
     if (implementation.isa == isa && supports(cpu_features(), isa)) return implementation.kernels;
   }
-  throw ContractError(fmt::format(
-      "cast_kernels: given {}, expected a level that is built and that this machine has",
-      isa_name(isa)));
+  throw missing("cast_kernels", isa);
 }
 
 const CastKernels& cast_kernels() {
   const Result<Isa> selected = selected_isa();
   if (!selected) throw ContractError("cast_kernels: " + selected.error().message);
   return cast_kernels(*selected);
+}
+
+GemmFunction gemm_kernel(const GemmPlan& plan) {
+  for (const GemmImplementation& implementation : kGemmImplementations) {
+    if (implementation.isa == plan.isa && implementation.shape == plan.shape &&
+        implementation.arithmetic == plan.arithmetic && supports(cpu_features(), plan.isa)) {
+      return implementation.function;
+    }
+  }
+  throw missing("gemm_kernel", plan.isa);
+}
+
+const PackKernels& pack_kernels(Isa isa) {
+  for (const PackImplementation& implementation : kPackImplementations) {
+    if (implementation.isa == isa && supports(cpu_features(), isa)) return implementation.kernels;
+  }
+  throw missing("pack_kernels", isa);
 }
 
 }  // namespace octavo::kernels

@@ -5,6 +5,8 @@
 #include "octavo/base/cpu_features.h"
 #include "octavo/base/error.h"
 #include "octavo/kernels/cast/cast.h"
+#include "octavo/kernels/gemm/pack.h"
+#include "octavo/kernels/gemm/plan.h"
 
 namespace octavo::kernels {
 
@@ -21,5 +23,11 @@ const CastKernels& cast_kernels(Isa isa);
 // Those of selected_isa(); throws ContractError where that is an error, so programs ask
 // selected_isa() first.
 const CastKernels& cast_kernels();
+
+// The product that a plan names; throws ContractError if it is not built or not supported.
+GemmFunction gemm_kernel(const GemmPlan& plan);
+
+// The packing kernels of a level that is built and supported; throws ContractError otherwise.
+const PackKernels& pack_kernels(Isa isa);
 
 }  // namespace octavo::kernels

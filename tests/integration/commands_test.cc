@@ -172,6 +172,26 @@ TEST_F(Report, JsonOfDequantizeInspectAndInfo) {
   expect_keys(run_octavo({"info", "--json"}).json(), {"version", "threads", "kernels", "features"});
 }
 
+TEST(InfoPlan, NamesKernelPiecesAndReason) {
+  const Outcome text = run_octavo({"info", "--op", "gemm", "--m", "512", "--threads", "1"});
+  ASSERT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("C (512, 4096) = A (512, 4096) in bf16"),
+                              HasSubstr("kernel     "), HasSubstr("One thread is allowed")));
+  const nlohmann::json plan = run_octavo({"info", "--op", "gemv", "--n", "300", "--json"}).json();
+  expect_keys(plan, {"op", "m", "n", "k", "weights", "activations", "kernel", "threads", "split",
+                     "split_step", "row_chunk", "group", "weight_bytes", "why"});
+  EXPECT_EQ(plan.at("m"), 1);
+  EXPECT_EQ(plan.at("weight_bytes"), 320 * 4096);
+  const nlohmann::json plain =
+      run_octavo({"info", "--op", "gemm", "--json"}, "OCTAVO_CPU=generic ").json();
+  EXPECT_EQ(plain.at("kernel"), "generic_plain_fma");
+  EXPECT_EQ(run_octavo({"info", "--op", "conv"}).status, 2);
+  EXPECT_EQ(run_octavo({"info", "--op", "gemm", "--m", "0"}).status, 2);
+  const Outcome format = run_octavo({"info", "--op", "gemm", "--weights", "f16"});
+  EXPECT_NE(format.status, 0);
+  EXPECT_THAT(format.err, HasSubstr("given f16, expected e4m3fn"));
+}
+
 TEST_F(Report, PlanListsEveryTensorAndWritesNothing) {
   for (const char* flag : {"--plan", "--dry-run"}) {
     const Outcome run = run_octavo({"quantize", in_, out_, flag});

@@ -39,7 +39,7 @@ inline constexpr std::size_t kStrip = 32;
 // `panel_rows` rows (the last one filled up with zeros):
 //   [ceil(K / 128)][ceil(M / panel_rows)][128][panel_rows] f32, for ArithmeticKind::fma
 //   [ceil(K / 128)][ceil(M / panel_rows)][64][panel_rows] pairs of bf16, k in the low half, for dot
-// panel_rows is M where M < kPanelRows, else kPanelRows.
+// panel_rows(M): M up to 48 rows, two equal panels up to 95, panels of 48 beyond.
 inline constexpr std::size_t kChunk = 128;
 inline constexpr std::size_t kPanelRows = 48;
 

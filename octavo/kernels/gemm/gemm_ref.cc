@@ -18,13 +18,22 @@ std::size_t packed_weight_bytes(Format format, std::size_t n, std::size_t k) {
   return strips(n) * ceil_div(k, 2) * packed_tile_bytes(format);
 }
 
-std::size_t panel_rows(std::size_t m) { return m < kPanelRows ? m : kPanelRows; }
+std::size_t panel_rows(std::size_t m) {
+  if (m <= kPanelRows) return m;
+  return m < 2 * kPanelRows ? ceil_div(m, 2) : kPanelRows;
+}
+
+std::size_t gemm_scratch_floats(std::size_t m, std::size_t group) {
+  return kChunk * kStrip + group * m * kStrip;
+}
 
 std::size_t packed_activation_bytes(Arithmetic arithmetic, std::size_t m, std::size_t k) {
   if (m == 0) return 0;
   const std::size_t rows = ceil_div(m, panel_rows(m)) * panel_rows(m);
   return ceil_div(k, kChunk) * kChunk * rows * (arithmetic == Arithmetic::fma ? 4 : 2);
 }
+
+// Totals of a group of strips; whole cache lines.
 
 namespace generic {
 namespace {

@@ -1,0 +1,10 @@
+// Few rows, by f32 fused multiply-adds: any activations, any weights.
+#include "octavo/kernels/gemm/fused_avx512bf16.h"
+
+namespace octavo::kernels::avx512bf16 {
+
+void gemm_fused_fma(const GemmArgs& g) {
+  for_weights(g.weight_format, [&](const auto& weights) { fused<Arithmetic::fma>(g, weights); });
+}
+
+}  // namespace octavo::kernels::avx512bf16

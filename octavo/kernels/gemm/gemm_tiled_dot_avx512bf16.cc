@@ -1,0 +1,16 @@
+// Many rows, by vdpbf16ps: activations that bf16 holds, weights in bf16 or 8 bits.
+#include <type_traits>
+
+#include "octavo/kernels/gemm/tiled_avx512bf16.h"
+
+namespace octavo::kernels::avx512bf16 {
+
+void gemm_tiled_dot(const GemmArgs& g) {
+  for_weights(g.weight_format, [&](const auto& weights) {
+    if constexpr (!std::is_same_v<std::decay_t<decltype(weights)>, F32Weights>) {
+      tiled<Arithmetic::dot>(g, weights);
+    }
+  });
+}
+
+}  // namespace octavo::kernels::avx512bf16

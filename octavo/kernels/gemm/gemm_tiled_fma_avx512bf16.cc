@@ -1,0 +1,10 @@
+// Many rows, by f32 tiled multiply-adds: any activations, any weights.
+#include "octavo/kernels/gemm/tiled_avx512bf16.h"
+
+namespace octavo::kernels::avx512bf16 {
+
+void gemm_tiled_fma(const GemmArgs& g) {
+  for_weights(g.weight_format, [&](const auto& weights) { tiled<Arithmetic::fma>(g, weights); });
+}
+
+}  // namespace octavo::kernels::avx512bf16

@@ -1,0 +1,282 @@
+#include "octavo/ops/gemm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "octavo/base/float_mode.h"
+#include "octavo/formats/traits.h"
+#include "octavo/kernels/gemm/layout.h"
+#include "octavo/kernels/select.h"
+#include "octavo/ops/gemm_internal.h"
+
+namespace octavo::ops {
+namespace {
+
+using kernels::Arithmetic;
+using kernels::ceil_div;
+using kernels::GemmArgs;
+using kernels::GemmPlan;
+using kernels::GemmSplit;
+using kernels::kChunk;
+using kernels::kStrip;
+using kernels::Scales;
+
+// Strips of a weight that is not packed which are packed together before they are used.
+constexpr std::size_t kStripsAtOnce = 4;
+
+// Activations of fewer elements are packed by the calling thread alone.
+constexpr std::size_t kPackAlone = 1 << 16;
+
+// Buffers of a thread: packed activations and weights, and the kernels' scratch. They grow and
+// stay, so that a decoding loop allocates nothing.
+std::uint8_t* grown(AlignedBytes& bytes, std::size_t size) {
+  if (bytes.size() < size) bytes = AlignedBytes(size);
+  return bytes.data();
+}
+
+struct Buffers {
+  AlignedBytes activations, weights, scratch;
+};
+
+Buffers& thread_buffers() {
+  thread_local Buffers buffers;
+  return buffers;
+}
+
+// A weight, packed or not.
+struct Weight {
+  Format format;
+  std::size_t n, k;
+  const std::uint8_t* packed;  // null: source
+  const Operand* source;
+  const PackedScales& scale;
+};
+
+// Scales of activations by row and block of the grid's width.
+struct RowScales {
+  std::vector<float> expanded;  // where the grid cannot be read as it is
+  const float* data;
+  std::size_t row_stride;
+  std::size_t width;  // 0: all k
+};
+
+RowScales row_scales(const Operand& a) {
+  static constexpr float kOne = 1.0f;
+  const ScaleGrid& grid = a.scale;
+  const std::size_t width = scale_width(a);
+  if (grid.data == nullptr) return {{}, &kOne, 0, 0};
+  const bool shared = grid.block.rows >= a.matrix.rows;
+  if (grid.format == Format::f32 && (shared || grid.block.rows == 1)) {
+    return {{}, static_cast<const float*>(grid.data), shared ? 0 : grid.stride, width};
+  }
+  RowScales scales{{}, nullptr, 0, width};
+  const std::size_t blocks = width == 0 ? 1 : ceil_div(a.matrix.cols, width);
+  for (std::size_t row = 0; row < a.matrix.rows; ++row) {
+    for (std::size_t block = 0; block < blocks; ++block) {
+      scales.expanded.push_back(scale_at(grid, row, block));
+    }
+  }
+  scales.data = scales.expanded.data();
+  scales.row_stride = blocks;
+  return scales;
+}
+
+// The width of the blocks of order C: the smaller one of both operands' scales, 128 without.
+std::size_t order_block(std::size_t a_width, std::size_t w_width) {
+  const auto at_most_chunk = [](std::size_t width) {
+    return width == 0 ? kChunk : std::min(width, kChunk);
+  };
+  return std::min(at_most_chunk(a_width), at_most_chunk(w_width));
+}
+
+Scales kernel_scales(const PackedScales& s, std::size_t k, std::size_t k_block) {
+  const std::size_t lanes = s.lanes ? kStrip : 1;
+  const std::size_t blocks = s.width == 0 ? 1 : ceil_div(k, s.width);
+  return {s.data.data(), s.per_strip ? blocks * lanes : 0, s.width == 0 ? 0 : lanes,
+          s.width == 0 ? 1 : s.width / k_block, s.lanes};
+}
+
+float flush_below(Format weight_format) {
+  if (weight_format == Format::f32) return 0.0f;
+  return weight_format == Format::bf16 ? kernels::kFlushAgainstBf16 : kernels::kFlushAgainstFp8;
+}
+
+class Product {
+ public:
+  Product(const Operand& a, const Weight& w, const Output& c, const GemmOptions& options)
+      : a_(a),
+        w_(w),
+        c_(c),
+        bias_(options.bias),
+        context_(options.context != nullptr ? *options.context : default_context()),
+        row_scales_(row_scales(a)),
+        k_block_(order_block(row_scales_.width, w.scale.width)) {
+    const Isa isa = options.force_isa ? options.isa : selected_level("gemm");
+    const kernels::GemmMachine machine = kernels::gemm_machine(isa, context_.pool->threads());
+    const kernels::GemmProblem problem{
+        a.matrix.rows,
+        w.n,
+        w.k,
+        w.format,
+        a.matrix.format,
+        w.packed != nullptr ? kernels::WeightLayout::packed : kernels::WeightLayout::row_major};
+    plan_ = kernels::plan_gemm(problem, machine, options.shape, options.arithmetic);
+    kernel_ = kernels::gemm_kernel(plan_);
+    pack_ = &kernels::pack_kernels(isa);
+  }
+
+  void run() {
+    const std::size_t rows = a_.matrix.rows;
+    if (plan_.split == GemmSplit::rows) {
+      context_.pool->run(plan_.threads, [&](int part) {
+        const Range mine = split(rows, plan_.split_step, plan_.threads, part);
+        for (std::size_t row = mine.begin; row < mine.end; row += plan_.row_chunk) {
+          const Range chunk{row, std::min(mine.end, row + plan_.row_chunk)};
+          const std::uint8_t* packed = pack_rows(chunk, 1);
+          multiply(chunk, packed, {0, strip_count(w_.n)});
+        }
+      });
+      return;
+    }
+    for (std::size_t row = 0; row < rows; row += plan_.row_chunk) {
+      const Range chunk{row, std::min(rows, row + plan_.row_chunk)};
+      const bool alone = (chunk.end - chunk.begin) * w_.k < kPackAlone;
+      const std::uint8_t* packed = pack_rows(chunk, alone ? 1 : plan_.threads);
+      context_.pool->run(plan_.threads, [&](int part) {
+        multiply(chunk, packed, split(strip_count(w_.n), plan_.split_step, plan_.threads, part));
+      });
+    }
+  }
+
+ private:
+  // The rows packed in the calling thread's buffer, by `threads` threads.
+  const std::uint8_t* pack_rows(const Range& chunk, int threads) {
+    const std::size_t m = chunk.end - chunk.begin;
+    const std::size_t bytes = kernels::packed_activation_bytes(plan_.arithmetic, m, w_.k);
+    std::uint8_t* packed = grown(thread_buffers().activations, bytes);
+    const ConstMatrix& a = a_.matrix;
+    const std::size_t element = static_cast<std::size_t>(bits_per_element(a.format)) / 8;
+    const std::size_t first = chunk.begin * (a_.transposed ? 1 : a.stride) * element;
+    const std::size_t panels = ceil_div(m, kernels::panel_rows(m)), chunks = ceil_div(w_.k, kChunk);
+    const auto pack = [&](const Range& range) {
+      pack_->pack_activations({a.format, static_cast<const std::uint8_t*>(a.data) + first, a.stride,
+                               a_.transposed, m, w_.k, plan_.arithmetic, flush_below(w_.format),
+                               range.begin, range.end, 0, panels, packed});
+    };
+    if (threads == 1) {
+      pack({0, chunks});
+    } else {
+      context_.pool->run(threads, [&](int part) { pack(split(chunks, 1, threads, part)); });
+    }
+    return packed;
+  }
+
+  void multiply(const Range& rows, const std::uint8_t* activations, const Range& strips) {
+    if (strips.begin == strips.end) return;
+    const DefaultFloatMode mode;
+    const std::size_t m = rows.end - rows.begin;
+    const std::size_t floats = kernels::gemm_scratch_floats(m, plan_.group);
+    GemmArgs args{
+        .m = m,
+        .n = w_.n,
+        .k = w_.k,
+        .k_block = k_block_,
+        .weight_format = w_.format,
+        .weights = w_.packed,
+        .weight_scale = kernel_scales(w_.scale, w_.k, k_block_),
+        .activations = activations,
+        .panel_rows = kernels::panel_rows(m),
+        .activation_scale = {row_scales_.data + rows.begin * row_scales_.row_stride,
+                             row_scales_.row_stride, row_scales_.width == 0 ? 0u : 1u,
+                             row_scales_.width == 0 ? 1 : row_scales_.width / k_block_, false},
+        .c_format = c_.format,
+        .c = static_cast<std::uint8_t*>(c_.data) + rows.begin * c_.stride * c_element(),
+        .c_stride = c_.stride,
+        .bias = bias_,
+        .strip_begin = strips.begin,
+        .strip_end = strips.end,
+        .scratch =
+            reinterpret_cast<float*>(grown(thread_buffers().scratch, floats * sizeof(float))),
+        .group = plan_.group};
+    if (w_.packed != nullptr) return kernel_(args);
+    multiply_unpacked(args, strips);
+  }
+
+  // A few strips at a time, packed to L2 and used at once.
+  void multiply_unpacked(GemmArgs args, const Range& strips) {
+    const ConstMatrix& w = w_.source->matrix;
+    const std::size_t element = static_cast<std::size_t>(bits_per_element(w.format)) / 8;
+    const std::size_t row_step = (w_.source->transposed ? 1 : w.stride) * element;
+    std::uint8_t* packed =
+        grown(thread_buffers().weights,
+              kernels::packed_weight_bytes(w.format, kStripsAtOnce * kStrip, w_.k));
+    const Scales scale = args.weight_scale;
+    auto* c = static_cast<std::uint8_t*>(args.c);
+    for (std::size_t strip = strips.begin; strip < strips.end; strip += kStripsAtOnce) {
+      const std::size_t end = std::min(strips.end, strip + kStripsAtOnce);
+      const std::size_t n = strip * kStrip;
+      const auto* source = static_cast<const std::uint8_t*>(w.data) + n * row_step;
+      args.n = std::min(end * kStrip, w_.n) - n;
+      pack_->pack_weights({w.format, source, w.stride, w_.source->transposed, args.n, w_.k, 0,
+                           end - strip, packed, false});
+      args.weights = packed;
+      args.weight_scale.data = scale.data + strip * scale.index_stride;
+      args.c = c + n * c_element();
+      args.bias = bias_ == nullptr ? nullptr : bias_ + n;
+      args.strip_begin = 0;
+      args.strip_end = end - strip;
+      kernel_(args);
+    }
+  }
+
+  std::size_t c_element() const {
+    return static_cast<std::size_t>(bits_per_element(c_.format)) / 8;
+  }
+
+  const Operand& a_;
+  const Weight& w_;
+  const Output& c_;
+  const float* bias_;
+  const Context& context_;
+  RowScales row_scales_;
+  std::size_t k_block_;
+  GemmPlan plan_;
+  kernels::GemmFunction kernel_;
+  const kernels::PackKernels* pack_;
+};
+
+void check_and_run(const Operand& a, const Weight& w, const Output& c, const GemmOptions& options) {
+  check_operand("gemm", "a", a);
+  if (a.matrix.cols != w.k) {
+    throw ContractError(fmt::format("gemm: given a ({}, {}) and w ({}, {}), expected one K",
+                                    a.matrix.rows, a.matrix.cols, w.n, w.k));
+  }
+  if (c.format != Format::f32 && c.format != Format::bf16) {
+    throw ContractError(
+        fmt::format("gemm: given c in {}, expected f32 or bf16", format_name(c.format)));
+  }
+  if (a.matrix.rows == 0 || w.n == 0) return;
+  const std::size_t element = static_cast<std::size_t>(bits_per_element(c.format)) / 8;
+  if (c.data == nullptr || (c.stride < w.n && a.matrix.rows > 1) ||
+      reinterpret_cast<std::uintptr_t>(c.data) % element != 0) {
+    throw ContractError(
+        fmt::format("gemm: given c {} with stride {}, expected ({}, {}) aligned to its elements",
+                    c.data == nullptr ? "null" : "of data", c.stride, a.matrix.rows, w.n));
+  }
+  Product(a, w, c, options).run();
+}
+
+}  // namespace
+
+void gemm(const Operand& a, const PackedWeight& w, const Output& c, const GemmOptions& options) {
+  check_and_run(a, {w.format, w.n, w.k, w.bytes.data(), nullptr, w.scale}, c, options);
+}
+
+void gemm(const Operand& a, const Operand& w, const Output& c, const GemmOptions& options) {
+  check_operand("gemm", "w", w);
+  const PackedScales scale = pack_scales(w);
+  check_and_run(a, {w.matrix.format, w.matrix.rows, w.matrix.cols, nullptr, &w, scale}, c, options);
+}
+
+}  // namespace octavo::ops

@@ -1,0 +1,103 @@
+// C = A W^T (+ bias) with scales, for weights and activations in memory: checks, packing, dispatch,
+// threads. Order C of octavo/kernels/gemm/gemm.h: the same bits for a row whatever the other rows,
+// the number of threads, the instruction set, and whether the weight was packed before.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "octavo/base/thread_pool.h"
+#include "octavo/kernels/gemm/plan.h"
+#include "octavo/quant/block.h"
+
+namespace octavo::ops {
+
+// Scales of a matrix (rows, cols): real = code * scale. Element (r, c) has the scale
+//     data[(r / block.rows) * stride + c / block.cols]
+// of format f32 or e8m0fnu. block.cols of at least cols: one scale per row (block.rows 1) or tensor
+// (block.rows at least rows). Otherwise block.cols is 32, 64 or a multiple of 128.
+struct ScaleGrid {
+  const void* data = nullptr;  // null: no scales, all 1
+  std::size_t stride = 0;      // elements
+  BlockSize block;
+  Format format = Format::f32;
+};
+
+// A matrix with its scales. transposed: element (r, c) lies at data + c * stride + r, so that
+// matrix.rows and cols are still those of the operand.
+struct Operand {
+  ConstMatrix matrix;
+  ScaleGrid scale;
+  bool transposed = false;
+};
+
+// Memory aligned to 64 bytes, of which only the size is remembered.
+class AlignedBytes {
+ public:
+  AlignedBytes() = default;
+  explicit AlignedBytes(std::size_t size);
+  std::uint8_t* data() { return data_.get(); }
+  const std::uint8_t* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::uint8_t* p) const;
+  };
+  std::unique_ptr<std::uint8_t[], Free> data_;
+  std::size_t size_ = 0;
+};
+
+// Scales of a weight as kernels read them: one, or 32, for each strip of 32 n and each block.
+struct PackedScales {
+  std::vector<float> data;
+  std::size_t width = 0;  // k that share one scale: 32, 64, a multiple of 128; 0: all
+  bool per_strip = false;
+  bool lanes = false;
+};
+
+// A weight in the layout of the kernels (P2), with its scales.
+struct PackedWeight {
+  Format format;
+  std::size_t n, k;
+  AlignedBytes bytes;
+  PackedScales scale;
+};
+
+// w: (n, k), in an 8-bit floating-point format, bf16 or f32. bf16 below 2^-40 becomes +0.
+// ContractError: shapes, strides, formats or blocks that the kernels do not take.
+PackedWeight pack_weight(const Operand& w, const Context& context = default_context());
+
+// The codes back, into dst (n, k), one element each.
+void unpack_weight(const PackedWeight& w, void* dst, std::size_t dst_stride,
+                   const Context& context = default_context());
+
+struct Output {
+  Format format;  // f32 or bf16
+  void* data;     // (m, n)
+  std::size_t stride;
+};
+
+struct GemmOptions {
+  const float* bias = nullptr;                      // (n)
+  const Context* context = nullptr;                 // null: default_context()
+  const kernels::GemmShape* shape = nullptr;        // null: as planned
+  const kernels::Arithmetic* arithmetic = nullptr;  // null: as planned
+  Isa isa = Isa::generic;                           // with force_isa
+  bool force_isa = false;
+};
+
+// a: (m, k), in an 8-bit floating-point format, bf16 or f32. bf16 below 2^-100 counts as +0 against
+// 8-bit weights, below 2^-40 against bf16 ones.
+// ContractError: a contract that is broken, by operation, given and expected; OCTAVO_CPU names a
+// level that this machine lacks.
+void gemm(const Operand& a, const PackedWeight& w, const Output& c,
+          const GemmOptions& options = {});
+
+// The same with a weight left where it is (mapped from a file, say): about half as fast with few
+// rows.
+void gemm(const Operand& a, const Operand& w, const Output& c, const GemmOptions& options = {});
+
+}  // namespace octavo::ops

@@ -1,0 +1,27 @@
+// What the parts of gemm share.
+#pragma once
+
+#include <cstddef>
+
+#include "octavo/ops/gemm.h"
+
+namespace octavo::ops {
+
+// Throws ContractError that begins with `operation` and names the operand.
+void check_operand(const char* operation, const char* name, const Operand& operand);
+
+// The level that OCTAVO_CPU or the machine gives; its error as ContractError.
+Isa selected_level(const char* operation);
+
+std::size_t strip_count(std::size_t n);
+
+// Scales of a weight by strip and block.
+PackedScales pack_scales(const Operand& w);
+
+// The k that share one scale of a row: 0 for all of them.
+std::size_t scale_width(const Operand& operand);
+
+// Element (row, block) of a grid as f32.
+float scale_at(const ScaleGrid& grid, std::size_t row, std::size_t block);
+
+}  // namespace octavo::ops

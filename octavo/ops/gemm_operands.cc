@@ -1,0 +1,132 @@
+// Checks and scales of operands.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "octavo/formats/convert.h"
+#include "octavo/kernels/gemm/layout.h"
+#include "octavo/kernels/select.h"
+#include "octavo/ops/gemm_internal.h"
+
+namespace octavo::ops {
+namespace {
+
+using kernels::ceil_div;
+using kernels::kStrip;
+
+bool is_operand_format(Format format) {
+  switch (format) {
+    case Format::e4m3fn:
+    case Format::e5m2:
+    case Format::e4m3fnuz:
+    case Format::e5m2fnuz:
+    case Format::bf16:
+    case Format::f32:
+      return true;
+    default:
+      return false;
+  }
+}
+
+[[noreturn]] void refuse(const char* operation, const char* name, const std::string& given,
+                         std::string_view expected) {
+  throw ContractError(
+      fmt::format("{}: given {} with {}, expected {}", operation, name, given, expected));
+}
+
+bool is_aligned(const void* p, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
+}
+
+void check_scale(const char* operation, const char* name, const Operand& operand) {
+  const ScaleGrid& scale = operand.scale;
+  if (scale.data == nullptr) return;
+  if (scale.format != Format::f32 && scale.format != Format::e8m0fnu) {
+    refuse(operation, name, fmt::format("scales in {}", format_name(scale.format)),
+           "f32 or e8m0fnu");
+  }
+  if (scale.format == Format::f32 && !is_aligned(scale.data, alignof(float))) {
+    refuse(operation, name, "misaligned scales", "f32 aligned to 4 bytes");
+  }
+  const auto [rows, cols] = std::pair(scale.block.rows, scale.block.cols);
+  const bool whole_rows = cols >= operand.matrix.cols;
+  if (rows == 0 || cols == 0 || !(whole_rows || cols == 32 || cols == 64 || cols % 128 == 0)) {
+    refuse(operation, name, fmt::format("scales per block of {} x {}", rows, cols),
+           "blocks of at least one row and of 32, 64, a multiple of 128 or all columns");
+  }
+  const std::size_t grid_cols = ceil_div(operand.matrix.cols, cols);
+  if (scale.stride < grid_cols && operand.matrix.rows > rows) {
+    refuse(operation, name, fmt::format("scales of stride {}", scale.stride),
+           fmt::format("at least {}, the blocks of a row", grid_cols));
+  }
+}
+
+}  // namespace
+
+void check_operand(const char* operation, const char* name, const Operand& operand) {
+  const ConstMatrix& m = operand.matrix;
+  if (!is_operand_format(m.format)) {
+    refuse(operation, name, fmt::format("elements in {}", format_name(m.format)),
+           "e4m3fn, e5m2, e4m3fnuz, e5m2fnuz, bf16 or f32");
+  }
+  if (m.cols == 0) refuse(operation, name, "K = 0", "at least 1");
+  if (m.rows == 0) return;
+  if (m.data == nullptr)
+    refuse(operation, name, "data null", fmt::format("({}, {})", m.rows, m.cols));
+  const std::size_t contiguous = operand.transposed ? m.rows : m.cols;
+  const std::size_t lines = operand.transposed ? m.cols : m.rows;
+  if (lines > 1 && m.stride < contiguous) {
+    refuse(operation, name, fmt::format("stride {}", m.stride),
+           fmt::format("at least {}, one {}", contiguous, operand.transposed ? "column" : "row"));
+  }
+  const auto bytes = static_cast<std::size_t>(bits_per_element(m.format)) / 8;
+  if (!is_aligned(m.data, bytes)) {
+    refuse(operation, name, fmt::format("misaligned {} elements", format_name(m.format)),
+           fmt::format("aligned to {} bytes", bytes));
+  }
+  check_scale(operation, name, operand);
+}
+
+Isa selected_level(const char* operation) {
+  const Result<Isa> selected = kernels::selected_isa();
+  if (!selected) throw ContractError(fmt::format("{}: {}", operation, selected.error().message));
+  return *selected;
+}
+
+std::size_t strip_count(std::size_t n) { return kernels::strips(n); }
+
+std::size_t scale_width(const Operand& operand) {
+  const ScaleGrid& scale = operand.scale;
+  return scale.data == nullptr || scale.block.cols >= operand.matrix.cols ? 0 : scale.block.cols;
+}
+
+float scale_at(const ScaleGrid& grid, std::size_t row, std::size_t block) {
+  const std::size_t at = row / grid.block.rows * grid.stride + block;
+  if (grid.format == Format::f32) return static_cast<const float*>(grid.data)[at];
+  return decode<Format::e8m0fnu>(static_cast<const std::uint8_t*>(grid.data)[at]);
+}
+
+PackedScales pack_scales(const Operand& w) {
+  if (w.scale.data == nullptr) return {.data = {1.0f}};
+  const ScaleGrid& grid = w.scale;
+  const std::size_t n = w.matrix.rows;
+  PackedScales scales;
+  scales.width = scale_width(w);
+  scales.lanes = grid.block.rows < n && grid.block.rows % kStrip != 0;
+  scales.per_strip = grid.block.rows < n;
+  const std::size_t strips = scales.per_strip ? strip_count(n) : 1;
+  const std::size_t blocks = scales.width == 0 ? 1 : ceil_div(w.matrix.cols, scales.width);
+  const std::size_t lanes = scales.lanes ? kStrip : 1;
+  scales.data.reserve(strips * blocks * lanes);
+  for (std::size_t strip = 0; strip < strips; ++strip) {
+    for (std::size_t block = 0; block < blocks; ++block) {
+      for (std::size_t lane = 0; lane < lanes; ++lane) {
+        const std::size_t row = strip * kStrip + lane;
+        scales.data.push_back(row < n ? scale_at(grid, row, block) : 0.0f);
+      }
+    }
+  }
+  return scales;
+}
+
+}  // namespace octavo::ops
