@@ -8,6 +8,15 @@
 #include "octavo/checkpoint/config_check.h"
 
 namespace octavo::app {
+namespace {
+
+#ifdef __clang__
+constexpr const char* kCompiler = __VERSION__;  // names itself
+#else
+constexpr const char* kCompiler = "g++ " __VERSION__;
+#endif
+
+}  // namespace
 
 void add_quant_method(CLI::App& command, std::string& method) {
   command
@@ -72,6 +81,11 @@ void print_warning(const std::string& message) {
 
 void print_json(const OrderedJson& json) {
   print_out("{}\n", json.dump(2, ' ', false, OrderedJson::error_handler_t::replace));
+}
+
+std::string build_words() {
+  return fmt::format("{} {}{}{}", kCompiler, OCTAVO_BUILD_TYPE,
+                     *OCTAVO_SANITIZERS ? ", sanitizers " : "", OCTAVO_SANITIZERS);
 }
 
 std::string human_seconds(double seconds) {

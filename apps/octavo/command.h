@@ -25,6 +25,7 @@ void add_dequantize(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
 void add_verify(CLI::App& app, int& status);
 void add_compare(CLI::App& app, int& status);
+void add_bench(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 
 // The group in --help of options about weights of the source that are FP8 or FP4.
@@ -60,6 +61,8 @@ int report_error(const Error& error);
 
 void print_warning(const std::string& message);  // stderr
 void print_json(const OrderedJson& json);        // stdout, indented
+
+std::string build_words();  // "g++ 12.2.0 Release": compiler, build type, sanitizers
 
 std::string human_seconds(double seconds);  // "0.21 s", "3:05"
 

@@ -12,12 +12,6 @@
 namespace octavo::app {
 namespace {
 
-#ifdef __clang__
-constexpr const char* kCompiler = __VERSION__;  // names itself
-#else
-constexpr const char* kCompiler = "g++ " __VERSION__;
-#endif
-
 std::string feature_words(const CpuFeatures& f) {
   std::string words;
   const auto add = [&](bool has, std::string_view name) {
@@ -55,9 +49,7 @@ Result<void> run(bool as_json) {
     if (kernels::is_built(static_cast<Isa>(i)))
       built += fmt::format("{}{}", built.empty() ? "" : " ", isa_name(static_cast<Isa>(i)));
   }
-  const std::string build =
-      fmt::format("{} {}{}{}", kCompiler, OCTAVO_BUILD_TYPE,
-                  *OCTAVO_SANITIZERS ? ", sanitizers " : "", OCTAVO_SANITIZERS);
+  const std::string build = build_words();
   if (as_json) {
     print_json({{"version", OCTAVO_VERSION},
                 {"build", build},

@@ -30,8 +30,11 @@ std::size_t terminal_width() {
 
 }  // namespace
 
-Progress::Progress(std::string label, bool quiet)
-    : label_(std::move(label)), terminal_(is_terminal()), start_(std::chrono::steady_clock::now()) {
+Progress::Progress(std::string label, bool quiet, std::string items)
+    : label_(std::move(label)),
+      items_(std::move(items)),
+      terminal_(is_terminal()),
+      start_(std::chrono::steady_clock::now()) {
   if (!quiet) thread_ = std::thread([this] { run(); });
 }
 
@@ -73,8 +76,10 @@ void Progress::draw() {
   const double rate = done / elapsed;
   const std::string left = done > 0 ? human_seconds((total - done) / rate) : "?";
   const std::string tail =
-      fmt::format(" {}/{} [{}<{}, {}/s]", human_bytes(done), human_bytes(total),
-                  human_seconds(elapsed), left, human_bytes(rate));
+      items_.empty()
+          ? fmt::format(" {}/{} [{}<{}, {}/s]", human_bytes(done), human_bytes(total),
+                        human_seconds(elapsed), left, human_bytes(rate))
+          : fmt::format(" {}/{} {} [{}<{}]", done, total, items_, human_seconds(elapsed), left);
   const std::string head = fmt::format("{}: {:3.0f}%", label_, 100 * share);
   drawn_ = true;
   if (!terminal_) {

@@ -14,8 +14,8 @@ namespace octavo::app {
 
 class Progress {
  public:
-  // `unit` of the totals is bytes. Shows itself only once the work has taken a moment.
-  Progress(std::string label, bool quiet);
+  // Totals are bytes, or numbers of `items`. Shows itself only once the work has taken a moment.
+  Progress(std::string label, bool quiet, std::string items = "");
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -29,6 +29,7 @@ class Progress {
   void draw();
 
   std::string label_;
+  std::string items_;
   bool terminal_;
   std::atomic<std::uint64_t> done_ = 0;
   std::atomic<std::uint64_t> total_ = 0;

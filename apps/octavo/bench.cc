@@ -1,0 +1,237 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "bench_case.h"
+#include "bench_print.h"
+#include "bench_roof.h"
+#include "command.h"
+#include "octavo/base/machine.h"
+#include "octavo/kernels/select.h"
+#include "progress.h"
+
+namespace octavo::app {
+namespace {
+
+struct BenchGroup {
+  const char* op;
+  std::vector<BenchCase> (*cases)(const BenchContext&);
+};
+
+constexpr BenchGroup kBenchGroups[] = {
+    {"roof", roof_cases},
+    {"gemv", gemv_cases},
+    {"gemm", gemm_cases},
+    {"quantize", quantize_cases},
+    {"dequantize", dequantize_cases},
+    {"cast", cast_cases},
+};
+
+struct Arguments {
+  BenchRequest request;
+  bool json = false;
+  bool quiet = false;
+};
+
+constexpr const char* kFooter =
+    R"(Each kernel is checked against the scalar reference first, then measured in turn with the fastest
+loop that only reads (roof read), moves the same bytes (stream in:out) or computes (fma, dot).
+Value: median. Share: median over pairs of value / roof; its quartiles stand beside it. With several
+threads, pairs while the machine does not run them at once are dropped. OCTAVO_CPU chooses the kernels.
+
+Examples:
+  octavo bench
+  octavo bench --op gemm --m 1,64,512 --n 4096 --k 14336 --threads 1,2
+  octavo bench --op quantize --op dequantize --formats e4m3fn --pairs 9 --json
+  OCTAVO_CPU=avx2 octavo bench --op roof --op cast --threads 1)";
+
+std::size_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    std::size_t kilobytes = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %zu kB", &kilobytes) == 1) return kilobytes << 10;
+  }
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) / 2;
+}
+
+// 256 MiB, and twice the last-level cache up to 1 GiB: more than caches hold.
+std::size_t wanted_bytes(const BenchRequest& request) {
+  if (request.quick) return std::size_t{8} << 20;
+  const long cache = std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE));
+  return std::clamp<std::size_t>(2 * static_cast<std::size_t>(cache), 256 << 20, 1 << 30) /
+         kernels::kReadStep * kernels::kReadStep;
+}
+
+Result<BenchContext> make_context(BenchRequest request) {
+  BenchContext context{};
+  OCTAVO_TRY(context.isa, kernels::selected_isa());
+  if (request.threads.empty()) request.threads = {1, 0};
+  for (int& threads : request.threads) {
+    OCTAVO_TRY(threads, choose_threads(threads));
+  }
+  std::vector<int> once;
+  for (const int threads : request.threads) {
+    if (std::find(once.begin(), once.end(), threads) == once.end()) once.push_back(threads);
+  }
+  request.threads = once;
+  context.request = std::move(request);
+  context.most_bytes = available_bytes() / 2;
+  const std::size_t wanted = wanted_bytes(context.request);
+  context.memory_bytes =
+      std::min(wanted, context.most_bytes / 4 / kernels::kReadStep * kernels::kReadStep);
+  if (context.memory_bytes < wanted)
+    print_warning(
+        fmt::format("streaming operations go through {} instead of {}, for lack of "
+                    "memory: caches may help them",
+                    human_bytes(static_cast<double>(context.memory_bytes)),
+                    human_bytes(static_cast<double>(wanted))));
+  return context;
+}
+
+std::vector<BenchCase> list_cases(const BenchContext& context) {
+  const BenchRequest& request = context.request;
+  std::vector<BenchCase> cases;
+  for (const BenchGroup& group : kBenchGroups) {
+    if (!request.ops.empty() &&
+        std::find(request.ops.begin(), request.ops.end(), group.op) == request.ops.end())
+      continue;
+    for (BenchCase& row : group.cases(context)) {
+      const auto contained = [&](const std::string& word) {
+        return row.formats.find(word) != std::string::npos;
+      };
+      if (request.formats.empty() ||
+          std::any_of(request.formats.begin(), request.formats.end(), contained))
+        cases.push_back(std::move(row));
+    }
+  }
+  return cases;
+}
+
+std::string words_of(const BenchCase& row) {
+  return fmt::format("{} {} by {}, {}", row.op, row.formats, row.kernel,
+                     counted(static_cast<std::uint64_t>(row.threads), "thread"));
+}
+
+// One warning for all rows: on a busy machine it concerns most of those with several threads.
+void warn_of_dropped(std::span<const BenchRow> rows, int pairs) {
+  int dropped = 0, tried = 0, short_rows = 0;
+  for (const BenchRow& row : rows) {
+    if (row.row.threads == 1) continue;
+    dropped += row.figures.dropped;
+    tried += row.figures.dropped + row.figures.valid;
+    short_rows += row.figures.valid < pairs && row.figures.dropped > 0 ? 1 : 0;
+  }
+  if (dropped == 0) return;
+  print_warning(fmt::format(
+      "{} of {} pairs with several threads were dropped: the machine did not run the threads at "
+      "once{}",
+      dropped, tried,
+      short_rows == 0
+          ? ""
+          : fmt::format("; {} left with fewer than {}: measure again when it is idle",
+                        counted(static_cast<std::uint64_t>(short_rows), "row"), pairs)));
+}
+
+// Checks, then measures. The row is left out (nothing) where this machine cannot.
+Result<std::optional<BenchRow>> measure(const BenchCase& row, BenchContext& context) {
+  const Result<PreparedCase> prepared = row.prepare(context);
+  if (!prepared) {
+    if (prepared.error().code != ErrorCode::unsupported) return std::unexpected(prepared.error());
+    print_warning(fmt::format("{}: left out: {}", words_of(row), prepared.error().message));
+    return std::nullopt;
+  }
+  BenchRow measured{row, {}, {}};
+  if (prepared->check) {
+    const Result<double> error = prepared->check();
+    if (!error) {
+      report_error(error.error());
+      return measured;
+    }
+    measured.error = *error;
+  }
+  PairRules rules{.pairs = context.request.pairs, .most_pairs = 4 * context.request.pairs};
+  if (context.request.quick) rules.least_seconds = 1e-3;
+  if (row.threads > 1) rules.undisturbed = [&] { return threads_scale(context, row.threads); };
+  measured.figures = measure_pairs(prepared->kernel, prepared->roof, rules, steady_seconds);
+  return measured;
+}
+
+Result<int> run(const Arguments& arguments) {
+  OCTAVO_TRY(BenchContext context, make_context(arguments.request));
+  const std::vector<BenchCase> cases = list_cases(context);
+  if (cases.empty()) return fail(ErrorCode::bad_value, "--formats: no row has any of these");
+  std::vector<BenchRow> rows;
+  bool is_right = true;
+  {
+    Progress progress("bench", arguments.quiet, "rows");
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      progress.update(i, cases.size());
+      OCTAVO_TRY(std::optional<BenchRow> row, measure(cases[i], context));
+      if (!row) continue;
+      is_right = is_right && (row->error || row->row.roof.empty());
+      rows.push_back(*std::move(row));
+    }
+  }
+  warn_of_dropped(rows, context.request.pairs);
+  if (arguments.json) {
+    print_json(bench_json(context, rows));
+  } else {
+    print_bench_table(context, rows);
+  }
+  return is_right ? kFine : kFailed;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& status) {
+  auto arguments = std::make_shared<Arguments>();
+  BenchRequest& request = arguments->request;
+  CLI::App* command =
+      app.add_subcommand("bench", "Speed of the kernels, as a share of what this machine allows");
+  command->footer(kFooter);
+  std::vector<std::string> ops;
+  for (const BenchGroup& group : kBenchGroups) ops.emplace_back(group.op);
+  command
+      ->add_option("--op", request.ops,
+                   fmt::format("What to measure: {} (default: all)", fmt::join(ops, ", ")))
+      ->option_text("OP")
+      ->delimiter(',')
+      ->check(CLI::IsMember(ops));
+  command->add_option("--m", request.m, "Rows of activations, of gemv and gemm")
+      ->option_text("M,..")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  command->add_option("--n", request.n, "Rows of the weight")
+      ->option_text("N")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--k", request.k, "Columns of the weight")
+      ->option_text("K")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--formats", request.formats,
+                   "Only rows whose formats contain one of these, e.g. e4m3fn")
+      ->option_text("F,..")
+      ->delimiter(',');
+  command
+      ->add_option("--threads", request.threads,
+                   "Numbers of threads; 0: all that affinity and cgroup allow (default: 1,0)")
+      ->option_text("T,..")
+      ->delimiter(',');
+  command->add_option("--pairs", request.pairs, "Of kernel and roof, at least 5")
+      ->option_text("P")
+      ->check(CLI::Range(5, 1000))
+      ->capture_default_str();
+  command->add_flag("--quick", request.quick,
+                    "Small shapes that caches hold: shows that all works, no figures to quote");
+  command->add_flag("--json", arguments->json, "Print as JSON");
+  command->add_flag("-q,--quiet", arguments->quiet, "No progress");
+  command->callback([arguments, &status] {
+    const Result<int> result = run(*arguments);
+    status = result ? *result : report_error(result.error());
+  });
+}
+
+}  // namespace octavo::app
