@@ -29,11 +29,29 @@ Tile tile_at(const ConstMatrix& matrix, std::size_t index) {
   return {row, col, std::min(kPackTile, matrix.rows - row), std::min(kPackTile, matrix.cols - col)};
 }
 
+// Rows that are quantized with a known scale while as many are read ahead.
+constexpr std::size_t kBandRows = 32;
+
 ConstMatrix part_of(const ConstMatrix& matrix, const Tile& tile) {
   const auto bytes = static_cast<std::size_t>(bits_per_element(matrix.format)) / 8;
   const auto* data =
       static_cast<const std::byte*>(matrix.data) + (tile.row * matrix.stride + tile.col) * bytes;
   return {matrix.format, data, tile.rows, tile.cols, matrix.stride};
+}
+
+// Where the band after one of a tile begins, in this tile or the next; null where there is none of
+// the same shape.
+const void* band_after(const ConstMatrix& matrix, const Tile& tile, const Tile& band,
+                       std::size_t next_tile, std::size_t tiles_end) {
+  Tile next = {band.row + band.rows, band.col, band.rows, band.cols};
+  std::size_t rows_end = tile.row + tile.rows;
+  if (next.row == rows_end) {
+    if (next_tile == tiles_end) return nullptr;
+    next = tile_at(matrix, next_tile);
+    rows_end = next.row + next.rows;
+    if (next.cols != band.cols) return nullptr;
+  }
+  return next.row + band.rows <= rows_end ? part_of(matrix, next).data : nullptr;
 }
 
 void* after(void* packed, std::size_t bytes) { return static_cast<std::byte*>(packed) + bytes; }
@@ -150,10 +168,14 @@ void quantize_pack_scaled(const kernels::CastKernels& cast, const PackKernels& p
   check(scratch.size() >= kPackScratch, kName, fmt::format("{} bytes of scratch", kPackScratch));
   for (std::size_t t = tiles.begin; t < tiles.end; ++t) {
     const Tile tile = tile_at(matrix, t);
-    const ConstMatrix from = part_of(matrix, tile);
-    cast.block_quantize({from.format, from.data, from.stride, from.rows, from.cols, from.cols,
-                         &factor, kernels::ScaleOp::multiply, code_format, scratch.data(),
-                         kPackTile, nullptr, false, amax});
+    for (std::size_t r = 0; r < tile.rows; r += kBandRows) {
+      const Tile band = {tile.row + r, tile.col, std::min(kBandRows, tile.rows - r), tile.cols};
+      const ConstMatrix from = part_of(matrix, band);
+      cast.block_quantize({from.format, from.data, from.stride, from.rows, from.cols, from.cols,
+                           &factor, kernels::ScaleOp::multiply, code_format,
+                           scratch.data() + r * kPackTile, kPackTile,
+                           band_after(matrix, tile, band, t + 1, tiles.end), false, amax});
+    }
     pack_tile(pack, matrix, tile, code_format, scratch.data(), to);
   }
 }
