@@ -47,7 +47,8 @@ struct Chunk {
   std::size_t pairs;   // up to 64
   std::size_t strip;
   std::size_t first_block;  // kb of the chunk's first block
-  const char* ahead;        // packed weights that are decoded next: the first tile reads them ahead
+  const char* ahead;        // packed weights that are decoded next: the first tile of rows reads
+  std::size_t tile_bytes;   // them ahead, a tile of these with each pair
   float* tot;               // (m, 32)
 };
 
@@ -57,7 +58,7 @@ static inline void tile_rows(const GemmArgs& g, const Chunk& c, std::size_t row)
   const float* a = c.cells + row / g.panel_rows * chunk_cells + row % g.panel_rows;
   const float* panel = c.panel;
   const char* ahead = c.ahead;
-  const std::size_t ahead_step = row == 0 ? 64 : 0;
+  const std::size_t ahead_step = row == 0 ? c.tile_bytes : 0;
   for (std::size_t first = 0, kb = c.first_block; first < c.pairs; first += g.k_block / 2, ++kb) {
     const std::size_t left = c.pairs - first;
     const std::size_t count = left < g.k_block / 2 ? left : g.k_block / 2;
@@ -65,6 +66,9 @@ static inline void tile_rows(const GemmArgs& g, const Chunk& c, std::size_t row)
     for (auto& pair : acc) pair[0] = pair[1] = _mm512_setzero_ps();
     for (std::size_t i = 0; i < count; ++i) {
       _mm_prefetch(ahead, _MM_HINT_T0);
+      for (std::size_t line = 64; line < ahead_step; line += 64) {
+        _mm_prefetch(ahead + line, _MM_HINT_T0);
+      }
       ahead += ahead_step;
       _mm_prefetch(reinterpret_cast<const char*>(a + chunk_cells), _MM_HINT_T0);
       if constexpr (A == Arithmetic::fma)
@@ -155,6 +159,7 @@ static inline void tiled_group(const GemmArgs& g, const Weights& weights, std::s
               strip,
               chunk * (kChunk / g.k_block),
               next,
+              Weights::kTileBytes,
               totals + (strip - begin) * strip_floats};
       decode_panel<A>(weights, tiles, c.pairs, panel);
       all_rows<A>(g, c);
