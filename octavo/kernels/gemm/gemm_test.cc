@@ -264,13 +264,21 @@ TEST_P(Gemm, AtTheEndsOfTheExponentRange) {
     for (int exponent = -149; exponent<128; exponent += exponent> - 95 && exponent < 95 ? 9 : 1) {
       Product p;
       p.weight_format = weights, p.activation_format = Format::f32;
-      p.resize(1 + random() % 7, 33, 66);
+      p.resize(1 + random() % 7, 33, 130);
       fill(weights, p.weights, random, false);
+      // All signs, subnormal codes for the smallest sums, or the largest code throughout.
+      const std::size_t kind = bytes_of(weights) == 1 ? random() % 3 : 0;
+      for (std::size_t i = 0; i < p.n * p.k && kind != 0; ++i) {
+        const std::uint32_t mantissa = (1u << traits(weights).mantissa_bits) - 1;
+        const std::uint32_t code = bits_at(weights, p.weights, i) & (mantissa | 0x80u);
+        const std::uint32_t subnormal = traits(weights).is_nan(code) ? 1 : code;
+        set_bits(weights, p.weights, i, kind == 1 ? subnormal : traits(weights).largest_code);
+      }
       const float unit = std::ldexp(1.0f, exponent);
       for (std::size_t i = 0; i < p.m * p.k; ++i) {
         const float a = (1.0f + static_cast<float>(random() % 0x1000000) * 0x1p-24f) * unit;
-        set_bits(Format::f32, p.activations, i,
-                 std::bit_cast<std::uint32_t>(random() % 2 == 0 ? a : -a));
+        const bool negative = kind != 2 && random() % 2 == 0;
+        set_bits(Format::f32, p.activations, i, std::bit_cast<std::uint32_t>(negative ? -a : a));
       }
       // Brings the results into the middle of the range.
       p.weight_scale.data = {std::ldexp(1.0f, std::clamp(-exponent, -126, 120))};
