@@ -175,23 +175,35 @@ static inline void store_row(const GemmArgs& args, std::size_t m, std::size_t st
   if (to == row) copy_bytes(c, row, columns * size);
 }
 
-// Rows [first, first + count) of an activation panel, cut into passes of nearly equal height.
-struct Passes {
-  std::size_t count, rows;
-  std::size_t begin(std::size_t i) const { return i * rows / count; }
-  std::size_t height(std::size_t i) const { return begin(i + 1) - begin(i); }
-};
+static inline std::size_t panel_count(const GemmArgs& args) {
+  return args.m == 0 ? 0 : (args.m + args.panel_rows - 1) / args.panel_rows;
+}
 
 constexpr std::size_t kTileRows = 6;  // 12 accumulators of 16 registers
 
-static inline Passes panel_passes(const GemmArgs& args, std::size_t panel) {
-  const std::size_t left = args.m - panel * args.panel_rows;
-  const std::size_t rows = left < args.panel_rows ? left : args.panel_rows;
-  return {(rows + kTileRows - 1) / kTileRows, rows};
+// The rows of a panel in passes of nearly equal height: `higher` of them `height` + 1, the others
+// `height`.
+struct Passes {
+  std::size_t count, height, higher;
+  std::size_t height_of(std::size_t i) const { return height + (i < higher ? 1 : 0); }
+};
+
+static inline Passes passes_of(std::size_t rows) {
+  const std::size_t count = (rows + kTileRows - 1) / kTileRows;
+  return {count, rows / count, rows % count};
 }
 
-static inline std::size_t panel_count(const GemmArgs& args) {
-  return args.m == 0 ? 0 : (args.m + args.panel_rows - 1) / args.panel_rows;
+// All panels but the last one have panel_rows rows.
+struct Panels {
+  std::size_t count;
+  Passes full, last;
+  const Passes& passes(std::size_t panel) const { return panel + 1 < count ? full : last; }
+};
+
+static inline Panels panels_of(const GemmArgs& args) {
+  const std::size_t count = panel_count(args);
+  if (count == 0) return {};
+  return {count, passes_of(args.panel_rows), passes_of(args.m - (count - 1) * args.panel_rows)};
 }
 
 // Block kb, as all rows and strips see it. Nothing in it is divided again in the loops.

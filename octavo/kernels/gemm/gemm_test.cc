@@ -253,28 +253,53 @@ TEST_P(Gemm, SpecialCodesReachTheirRowOrColumnOnly) {
   }
 }
 
+enum class Codes { all, smallest, largest };
+
+// Activations of one exponent, times 8-bit codes that
+//   all       are any finite ones
+//   smallest  are the smallest magnitude, one each in the second block only: the smallest sums
+//   largest   are the largest one; activations turn negative after half a block, so that a sum
+//             which overflowed would come back
+// or any numbers of another format, for Codes::all.
+Product of_one_exponent(Format weights, int exponent, Codes codes, std::mt19937& random) {
+  Product p;
+  p.weight_format = weights, p.activation_format = Format::f32;
+  p.resize(2, 33, 129);
+  fill(weights, p.weights, random, false);
+  for (std::size_t i = 0; i < p.n * p.k && codes != Codes::all; ++i) {
+    const std::uint32_t smallest = i % p.k == 128 ? 1 : 0;
+    set_bits(weights, p.weights, i,
+             codes == Codes::smallest ? smallest : traits(weights).largest_code);
+  }
+  for (std::size_t i = 0; i < p.m * p.k; ++i) {
+    const float significand = 1.0f + static_cast<float>(random() % 0x800000) * 0x1p-23f;
+    const bool negative = codes == Codes::largest ? i % p.k >= 64 : random() % 2 == 0;
+    const float a = std::ldexp(negative ? -significand : significand, exponent);
+    set_bits(Format::f32, p.activations, i, std::bit_cast<std::uint32_t>(a));
+  }
+  // Brings the results into the middle of the range.
+  p.weight_scale.data = {std::ldexp(1.0f, std::clamp(-exponent, -126, 120))};
+  return p;
+}
+
 // Where a kernel that multiplies by another power of two on the way would overflow or round
 // differently, or leaves the range in which it may do so.
 TEST_P(Gemm, AtTheEndsOfTheExponentRange) {
   if (!takes(kernel(), Format::f32, Format::e4m3fn)) {
     GTEST_SKIP() << kernel().name << " takes no f32 activations";
   }
+  std::vector<int> exponents;
+  for (int e = -149; e < 128; e += 9) exponents.push_back(e);
+  for (int e = -116; e < -102; ++e) exponents.push_back(e);
+  for (int e = 106; e < 120; ++e) exponents.push_back(e);
   std::mt19937 random(4);
   for (const Format weights : kWeights) {
-    for (int exponent = -149; exponent<128; exponent += exponent> - 95 && exponent < 95 ? 9 : 1) {
-      Product p;
-      p.weight_format = weights, p.activation_format = Format::f32;
-      p.resize(1 + random() % 7, 33, 66);
-      fill(weights, p.weights, random, false);
-      const float unit = std::ldexp(1.0f, exponent);
-      for (std::size_t i = 0; i < p.m * p.k; ++i) {
-        const float a = (1.0f + static_cast<float>(random() % 0x1000000) * 0x1p-24f) * unit;
-        set_bits(Format::f32, p.activations, i,
-                 std::bit_cast<std::uint32_t>(random() % 2 == 0 ? a : -a));
+    for (const int exponent : exponents) {
+      for (const Codes codes : {Codes::all, Codes::smallest, Codes::largest}) {
+        if (codes != Codes::all && bytes_of(weights) > 1) continue;
+        const Product p = of_one_exponent(weights, exponent, codes, random);
+        ASSERT_EQ(difference(p, run(kernel(), p), Model(p).c()), "") << p << ", 2^" << exponent;
       }
-      // Brings the results into the middle of the range.
-      p.weight_scale.data = {std::ldexp(1.0f, std::clamp(-exponent, -126, 120))};
-      ASSERT_EQ(difference(p, run(kernel(), p), Model(p).c()), "") << p << ", 2^" << exponent;
     }
   }
 }
