@@ -88,7 +88,7 @@ struct GemmArgs {
 // arithmetic allows.
 using GemmFunction = void (*)(const GemmArgs&);
 
-// Floats of scratch memory that any kernel needs for these sizes.
+// Floats of scratch memory that any kernel needs for these sizes; a multiple of 16.
 std::size_t gemm_scratch_floats(std::size_t m, std::size_t group);
 
 // Bytes of packed operands.

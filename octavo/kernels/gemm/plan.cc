@@ -23,9 +23,9 @@ constexpr double kSharedFrom = 1 << 20;
 //        one; measured crossing on Emerald Rapids: 7 rows with 8-bit weights, 11 with bf16 and f32,
 //        which cost little to decode
 //   dot  decoding hides under vdpbf16ps where that is fast: 127 rows in passes (Zen 5)
-//   avx2 four rows fill the registers
+//   avx2 passes of up to six rows; measured crossing at twelve
 std::size_t most_fused_rows(Isa isa, Arithmetic arithmetic, Format weight_format) {
-  if (isa == Isa::avx2) return 4;
+  if (isa == Isa::avx2) return 11;
   if (arithmetic == Arithmetic::dot) return 127;
   return bits_per_element(weight_format) == 8 ? 7 : 10;
 }

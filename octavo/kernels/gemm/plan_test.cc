@@ -38,8 +38,8 @@ TEST(GemmPlan, KernelByLevelRowsAndFormats) {
   } rows[] = {
       {problem(1), kNehalem, "generic_plain_fma"},
       {problem(512), kNehalem, "generic_plain_fma"},
-      {problem(4), kHaswell, "avx2_fused_fma"},
-      {problem(5), kHaswell, "avx2_tiled_fma"},
+      {problem(11), kHaswell, "avx2_fused_fma"},
+      {problem(12), kHaswell, "avx2_tiled_fma"},
       {problem(7), kIntel, "avx512bf16_fused_fma"},
       {problem(8), kIntel, "avx512bf16_tiled_fma"},
       {problem(10, Format::bf16), kIntel, "avx512bf16_fused_fma"},
