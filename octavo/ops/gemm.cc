@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "octavo/base/float_mode.h"
 #include "octavo/formats/traits.h"
 #include "octavo/kernels/gemm/layout.h"
 #include "octavo/kernels/select.h"
@@ -173,6 +174,7 @@ class Product {
 
   void multiply(const Range& rows, const std::uint8_t* activations, const Range& strips) {
     if (strips.begin == strips.end) return;
+    const DefaultFloatMode mode;
     const std::size_t m = rows.end - rows.begin;
     const std::size_t floats = kernels::gemm_scratch_floats(m, plan_.group);
     GemmArgs args{

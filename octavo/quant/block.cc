@@ -14,10 +14,10 @@
 namespace octavo {
 namespace {
 
-// Columns quantized between two looks at amax. One block of the usual width: its 32 KiB of BF16 are
-// still in L1 for the second pass, and wider chunks were slower (128: 76 % of the stream roof, 256:
-// 62 %, 512: 60 %, on a Xeon with 2 MiB of L2).
-constexpr std::uint64_t kChunkCols = 128;
+// Elements quantized between two looks at amax. One block of the usual size: its 32 KiB of BF16 are
+// still in L1 for the second pass, and wider chunks were slower (of 128 rows and 128 columns: 76 %
+// of the stream roof, 256: 62 %, 512: 60 %, on a Xeon with 2 MiB of L2).
+constexpr std::uint64_t kChunkElements = 128 * 128;
 
 std::size_t element_bytes(Format format) {
   return static_cast<std::size_t>(bits_per_element(format)) / 8;
@@ -68,7 +68,8 @@ void block_row_quantize(const kernels::CastKernels& kernels, const ConstMatrix& 
   check(factors.size() == ceil_div(rows.cols, block_cols), "block_row_quantize", factors.size(),
         ceil_div(rows.cols, block_cols));
   kernels.block_quantize({rows.format, rows.data, rows.stride, rows.rows, rows.cols, block_cols,
-                          factors.data(), op, codes.data, codes.stride, next, stream});
+                          factors.data(), op, Format::e4m3fn, codes.data, codes.stride, next,
+                          stream});
 }
 
 std::optional<NonFinite> find_non_finite(const ConstMatrix& rows) {
@@ -94,7 +95,8 @@ std::optional<NonFinite> quantize_blocks(const kernels::CastKernels& kernels,
         grid_rows * grid_cols);
 
   const kernels::ScaleOp op = scale_op(recipe.rule, recipe.scale_fmt);
-  const std::uint64_t chunk_blocks = std::max<std::uint64_t>(1, kChunkCols / block_cols);
+  const std::uint64_t chunk_blocks =
+      std::max<std::uint64_t>(1, kChunkElements / (block_rows * block_cols));
   std::vector<std::uint32_t> amax(std::min(chunk_blocks, grid_cols));
   std::vector<float> factors(amax.size());
   for (std::uint64_t block_row = 0; block_row < grid_rows; ++block_row) {

@@ -9,6 +9,7 @@ namespace octavo::kernels::testing {
 namespace {
 
 constexpr Format kSources[] = {Format::f32, Format::bf16, Format::f16};
+constexpr Format kCodes[] = {Format::e4m3fn, Format::e5m2};
 
 class BlockAmax : public CastKernelsTest {};
 class BlockAmaxEquality : public CastKernelsTest {};
@@ -65,6 +66,7 @@ TEST_P(BlockQuantizeEquality, OnAnyShape) {
     const Format format =
         *rc::gen::elementOf(std::vector<Format>(std::begin(kSources), std::end(kSources)));
     const ScaleOp op = *rc::gen::element(ScaleOp::multiply, ScaleOp::divide);
+    const Format code_format = *rc::gen::element(Format::e4m3fn, Format::e5m2);
     const bool wild = *rc::gen::arbitrary<bool>();
     const std::size_t codes_stride = e.cols + *rc::gen::element<std::size_t>(0, 3, 64);
     std::mt19937 random(*rc::gen::arbitrary<std::uint32_t>());
@@ -78,16 +80,24 @@ TEST_P(BlockQuantizeEquality, OnAnyShape) {
 
     const bool at_start = *rc::gen::arbitrary<bool>();
     Quantized got(e, codes_stride, at_start), expected(e, codes_stride, at_start);
-    BlockQuantizeArgs args = {format,        src.data(), e.stride,
-                              e.rows,        e.cols,     e.block_cols,
-                              factor.data(), op,         expected.codes.data(),
-                              codes_stride,  nullptr,    false};
+    std::vector<std::uint32_t> got_amax(e.blocks()), amax(e.blocks());
+    for (std::size_t b = 0; b < e.blocks(); ++b) {
+      got_amax[b] = amax[b] = random() % 2 == 0 ? 0 : 0x3E00;
+    }
+    BlockQuantizeArgs args = {
+        format,       src.data(),    e.stride, e.rows,      e.cols,
+        e.block_cols, factor.data(), op,       code_format, expected.codes.data(),
+        codes_stride, nullptr,       false};
     generic::block_quantize(args);
     args.codes = got.codes.data();
     args.prefetch = *rc::gen::arbitrary<bool>() ? ahead.data() : nullptr;
     args.stream = *rc::gen::arbitrary<bool>();
+    args.amax = *rc::gen::arbitrary<bool>() ? got_amax.data() : nullptr;
     kernels_.block_quantize(args);
     RC_ASSERT(got.codes == expected.codes);
+    if (args.amax == nullptr) return;
+    generic::block_amax({format, src.data(), e.stride, e.rows, e.cols, e.block_cols, amax.data()});
+    RC_ASSERT(got_amax == amax);
   }));
 }
 
@@ -106,28 +116,47 @@ std::vector<float> factors() {
 }
 
 // All 65,536 inputs with one factor, as a matrix of 512 x 128 with one row of blocks: the hot path.
+// Once mixed and once in order, because an implementation may treat neighbours of a size alike.
 TEST_P(BlockQuantizeEquality, OnAll16BitInputs) {
   alignas(64) static std::uint16_t src[65536];
   alignas(64) static std::uint8_t got[65536], expected[65536];
-  for (std::uint32_t i = 0; i < 65536; ++i)
-    src[i] = static_cast<std::uint16_t>(i * 40503u);  // mixed: odd multiplier
-  for (const Format format : {Format::bf16, Format::f16}) {
-    for (const ScaleOp op : {ScaleOp::multiply, ScaleOp::divide}) {
-      for (const float factor : factors()) {
-        BlockQuantizeArgs args = {format,  src, 128,      512, 128,     128,
-                                  &factor, op,  expected, 128, nullptr, false};
-        generic::block_quantize(args);
-        args.codes = got;
-        args.stream = true;
-        args.prefetch = src;
-        kernels_.block_quantize(args);
-        for (std::size_t i = 0; i < 65536; ++i) {
-          ASSERT_EQ(got[i], expected[i])
-              << format_name(format) << " 0x" << std::hex << src[i] << std::hexfloat
-              << (op == ScaleOp::multiply ? " * " : " / ") << factor;
+  const auto check = [&](Format format, Format to, ScaleOp op, float factor) {
+    BlockQuantizeArgs args = {format, src, 128,      512, 128,     128,  &factor,
+                              op,     to,  expected, 128, nullptr, false};
+    generic::block_quantize(args);
+    args.codes = got;
+    args.stream = true;
+    args.prefetch = src;
+    kernels_.block_quantize(args);
+    for (std::size_t i = 0; i < 65536; ++i) {
+      ASSERT_EQ(got[i], expected[i])
+          << format_name(format) << " -> " << format_name(to) << ", 0x" << std::hex << src[i]
+          << std::hexfloat << (op == ScaleOp::multiply ? " * " : " / ") << factor;
+    }
+  };
+  for (const std::uint32_t step : {40503u, 1u}) {
+    for (std::uint32_t i = 0; i < 65536; ++i) src[i] = static_cast<std::uint16_t>(i * step);
+    for (const Format to : kCodes) {
+      for (const Format format : {Format::bf16, Format::f16}) {
+        for (const float factor : factors()) {
+          check(format, to, ScaleOp::multiply, factor);
+          check(format, to, ScaleOp::divide, factor);
+          if (HasFatalFailure()) return;
         }
       }
     }
+  }
+}
+
+template <Format F>
+void append_around_boundaries(float scale, std::vector<float>& src) {
+  for (std::uint32_t code = 0; code < traits(F).largest_code; ++code) {
+    const double middle = (double{decode<F>(static_cast<std::uint8_t>(code))} +
+                           double{decode<F>(static_cast<std::uint8_t>(code + 1))}) /
+                          2;
+    float x = static_cast<float>(middle * scale);
+    for (int i = 0; i < 3; ++i) x = std::nextafter(x, 0.0f);
+    for (int i = 0; i < 7; ++i, x = std::nextafter(x, 1e38f)) src.push_back(i % 2 == 0 ? x : -x);
   }
 }
 
@@ -136,26 +165,21 @@ TEST_P(BlockQuantizeEquality, OnAll16BitInputs) {
 TEST_P(BlockQuantizeEquality, QuotientsAtRoundingBoundaries) {
   std::mt19937 random(7);
   std::uniform_real_distribution<float> exponent(-30.0f, 30.0f);
-  std::vector<float> src;
-  for (int k = 0; k < 400; ++k) {
-    const float scale = std::exp2(exponent(random));
-    src.clear();
-    for (std::uint32_t code = 0; code < 0x7E; ++code) {
-      const double middle = (double{decode<Format::e4m3fn>(static_cast<std::uint8_t>(code))} +
-                             double{decode<Format::e4m3fn>(static_cast<std::uint8_t>(code + 1))}) /
-                            2;
-      float x = static_cast<float>(middle * scale);
-      for (int i = 0; i < 3; ++i) x = std::nextafter(x, 0.0f);
-      for (int i = 0; i < 7; ++i, x = std::nextafter(x, 1e38f)) src.push_back(i % 2 == 0 ? x : -x);
+  for (const Format to : kCodes) {
+    for (int k = 0; k < 400; ++k) {
+      const float scale = std::exp2(exponent(random));
+      std::vector<float> src;
+      if (to == Format::e5m2) append_around_boundaries<Format::e5m2>(scale, src);
+      if (to == Format::e4m3fn) append_around_boundaries<Format::e4m3fn>(scale, src);
+      std::vector<std::uint8_t> got(src.size()), expected(src.size());
+      BlockQuantizeArgs args = {
+          Format::f32,     src.data(), src.size(),      1,          src.size(), src.size(), &scale,
+          ScaleOp::divide, to,         expected.data(), src.size(), nullptr,    false};
+      generic::block_quantize(args);
+      args.codes = got.data();
+      kernels_.block_quantize(args);
+      ASSERT_EQ(got, expected) << format_name(to) << ", scale " << std::hexfloat << scale;
     }
-    std::vector<std::uint8_t> got(src.size()), expected(src.size());
-    BlockQuantizeArgs args = {Format::f32,     src.data(), src.size(), 1,
-                              src.size(),      src.size(), &scale,     ScaleOp::divide,
-                              expected.data(), src.size(), nullptr,    false};
-    generic::block_quantize(args);
-    args.codes = got.data();
-    kernels_.block_quantize(args);
-    ASSERT_EQ(got, expected) << "scale " << std::hexfloat << scale;
   }
 }
 
@@ -169,8 +193,28 @@ TEST_P(BlockQuantize, Num01OverflowSaturatesAndNanStays) {
   for (const ScaleOp op : {ScaleOp::multiply, ScaleOp::divide}) {
     const float one = 1;
     std::uint8_t codes[9];
-    kernels_.block_quantize({Format::f32, src, 9, 1, 9, 9, &one, op, codes, 9, nullptr, false});
+    kernels_.block_quantize(
+        {Format::f32, src, 9, 1, 9, 9, &one, op, Format::e4m3fn, codes, 9, nullptr, false});
     for (int i = 0; i < 9; ++i) EXPECT_EQ(codes[i], expected[i]) << src[i];
+  }
+}
+
+TEST_P(BlockQuantize, E5m2ByHand) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  // 61440 is half way to 2^16; 1.125 and 1.375 are ties; 2^-17 is half of the smallest.
+  const float src[12] = {0,    -0.0f,  57344,  61439,    61440,    -inf,
+                         -nan, 1.125f, 1.375f, 0x1p-16f, 0x1p-17f, 0x1.8p-17f};
+  const std::uint8_t expected[12] = {0x00, 0x80, 0x7B, 0x7B, 0x7B, 0xFB,
+                                     0xFE, 0x3C, 0x3E, 0x01, 0x00, 0x01};
+  for (const ScaleOp op : {ScaleOp::multiply, ScaleOp::divide}) {
+    const float one = 1;
+    std::uint8_t codes[12];
+    std::uint32_t amax = 0;
+    kernels_.block_quantize(
+        {Format::f32, src, 6, 2, 6, 6, &one, op, Format::e5m2, codes, 6, nullptr, false, &amax});
+    for (int i = 0; i < 12; ++i) EXPECT_EQ(codes[i], expected[i]) << src[i];
+    EXPECT_GT(amax, 0x7F800000u) << "NaN is above infinity";
   }
 }
 
@@ -179,14 +223,14 @@ TEST_P(BlockQuantize, ExtremeFactorsByHand) {
                                 0x3F80, 0xBF80, 0x7F7F};  // bf16 0 -0 2^-133 1 -1 max
   std::uint8_t codes[6];
   const float largest = std::numeric_limits<float>::max();
-  kernels_.block_quantize(
-      {Format::bf16, src, 6, 1, 6, 6, &largest, ScaleOp::multiply, codes, 6, nullptr, false});
+  kernels_.block_quantize({Format::bf16, src, 6, 1, 6, 6, &largest, ScaleOp::multiply,
+                           Format::e4m3fn, codes, 6, nullptr, false});
   // 2^-133 * 2^128 = 1/32, just below before rounding: f32 keeps it, and e4m3fn has 2^-5 as 0x10.
   const std::uint8_t by_largest[6] = {0x00, 0x80, 0x10, 0x7E, 0xFE, 0x7E};
   for (int i = 0; i < 6; ++i) EXPECT_EQ(codes[i], by_largest[i]) << i;
   const float tiny = 0x1p-149f;
-  kernels_.block_quantize(
-      {Format::bf16, src, 6, 1, 6, 6, &tiny, ScaleOp::divide, codes, 6, nullptr, false});
+  kernels_.block_quantize({Format::bf16, src, 6, 1, 6, 6, &tiny, ScaleOp::divide, Format::e4m3fn,
+                           codes, 6, nullptr, false});
   const std::uint8_t by_tiny[6] = {0x00, 0x80, 0x7E, 0x7E, 0xFE, 0x7E};  // 2^-133 / 2^-149 = 2^16
   for (int i = 0; i < 6; ++i) EXPECT_EQ(codes[i], by_tiny[i]) << i;
 }
@@ -197,7 +241,7 @@ TEST_P(BlockQuantize, SignOfNanIsKept) {
     for (const float factor : {1.0f, 0x1p-140f, 0x1p127f}) {
       std::uint8_t codes[4];
       kernels_.block_quantize(
-          {Format::bf16, src, 4, 1, 4, 4, &factor, op, codes, 4, nullptr, false});
+          {Format::bf16, src, 4, 1, 4, 4, &factor, op, Format::e4m3fn, codes, 4, nullptr, false});
       EXPECT_EQ(codes[0], 0x7F);
       EXPECT_EQ(codes[1], 0xFF);
       EXPECT_EQ(codes[2], 0x7F);

@@ -33,8 +33,9 @@ enum class ScaleOp : std::uint8_t {
   divide,    // w / factor, one f32 rounding
 };
 
-// codes = e4m3fn, nearest even, saturating at +-448, of f32(src) op factor[block]. NaN becomes 0x7F
-// with the sign of src. factor is finite and positive, f32 denormals included.
+// codes = f32(src) op factor[block], rounded to nearest even in code_format, saturating at its
+// largest value. NaN becomes the format's NaN with the sign of src. factor is finite and positive,
+// f32 denormals included.
 struct BlockQuantizeArgs {
   Format src_format;  // f32, bf16, f16
   const void* src;    // (rows, cols)
@@ -44,11 +45,13 @@ struct BlockQuantizeArgs {
   std::size_t block_cols;
   const float* factor;  // (ceil(cols / block_cols))
   ScaleOp op;
+  Format code_format;   // e4m3fn or e5m2
   std::uint8_t* codes;  // (rows, cols)
   std::size_t codes_stride;
   const void* prefetch;  // same extent and stride as src: read ahead, row by row, while this one is
                          // quantized; or null
   bool stream;           // codes are not read again soon: non-temporal stores are welcome
+  std::uint32_t* amax = nullptr;  // as in BlockAmaxArgs, found on the way; or null
 };
 
 // What a dequantization met. Added to, never reset.

@@ -46,8 +46,9 @@ void cast(const CastArgs& a) {
   const bool special = a.overflow == Overflow::special;
   const bool plain_codes =
       a.src_format == Format::e4m3fn || (a.src_format == Format::e5m2 && special);
-  if (is_float(a.src_format) && a.dst_format == Format::e4m3fn) {
-    cast_to_e4m3fn(a);
+  const bool to_codes = a.dst_format == Format::e4m3fn || a.dst_format == Format::e5m2;
+  if (is_float(a.src_format) && to_codes) {
+    cast_to_codes(a);
   } else if (a.src_format == Format::f32 && a.dst_format == Format::bf16 && special) {
     f32_to_bf16(a);
   } else if (a.src_format == Format::bf16 && a.dst_format == Format::f32 && special) {

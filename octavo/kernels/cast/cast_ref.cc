@@ -73,16 +73,15 @@ void amax_of(const BlockAmaxArgs& a) {
   });
 }
 
-template <Format F>
-void quantize_from(const BlockQuantizeArgs& a) {
+template <Format F, Format To>
+void quantize_to(const BlockQuantizeArgs& a) {
   const auto* src = static_cast<const Code<F>*>(a.src);
   for_each_element(a.rows, a.cols, a.block_cols, [&](std::size_t r, std::size_t c, std::size_t b) {
     const float w = decode<F>(src[r * a.src_stride + c]);
     const float scaled = a.op == ScaleOp::multiply ? w * a.factor[b] : w / a.factor[b];
     const float value =
         std::isnan(w) ? w : scaled;  // the sign of an arithmetic NaN is not specified
-    a.codes[r * a.codes_stride + c] =
-        encode<Format::e4m3fn>(value, Rounding::nearest_even, Overflow::saturate);
+    a.codes[r * a.codes_stride + c] = encode<To>(value, Rounding::nearest_even, Overflow::saturate);
   });
 }
 
@@ -129,7 +128,13 @@ void block_amax(const BlockAmaxArgs& a) {
 }
 
 void block_quantize(const BlockQuantizeArgs& a) {
-  with_float(a.src_format, [&](auto from) { quantize_from<from()>(a); });
+  assert(a.code_format == Format::e4m3fn || a.code_format == Format::e5m2);
+  with_float(a.src_format, [&](auto from) {
+    if (a.code_format == Format::e5m2) return quantize_to<from(), Format::e5m2>(a);
+    quantize_to<from(), Format::e4m3fn>(a);
+  });
+  if (a.amax == nullptr) return;
+  block_amax({a.src_format, a.src, a.src_stride, a.rows, a.cols, a.block_cols, a.amax});
 }
 
 void block_dequantize(const BlockDequantizeArgs& a) {

@@ -84,7 +84,7 @@ TEST_P(Cast, Num01OverflowIsANamedOption) {
 
 // All 2^32 floats, on all levels at once because the reference takes most of the time. The
 // reference itself is held against another oracle in formats_slow_test.cc.
-TEST(SlowCast, AllFloatsToE4m3fnAndBf16) {
+TEST(SlowCast, AllFloatsToCodesAndBf16) {
   std::vector<CastKernels> levels;
   for (const Isa isa : {Isa::avx2, Isa::avx512bf16}) {
     if (is_built(isa) && supports(cpu_features(), isa)) levels.push_back(cast_kernels(isa));
@@ -98,9 +98,11 @@ TEST(SlowCast, AllFloatsToE4m3fnAndBf16) {
     for (std::uint64_t first = next.fetch_add(kChunk); first < 1ull << 32;
          first = next.fetch_add(kChunk)) {
       for (std::uint32_t i = 0; i < kChunk; ++i) src[i] = static_cast<std::uint32_t>(first) + i;
-      for (const auto& [to, overflow] : {std::pair{Format::e4m3fn, Overflow::saturate},
-                                         std::pair{Format::e4m3fn, Overflow::special},
-                                         std::pair{Format::bf16, Overflow::special}}) {
+      for (const auto& [to, overflow] :
+           {std::pair{Format::e4m3fn, Overflow::saturate},
+            std::pair{Format::e4m3fn, Overflow::special},
+            std::pair{Format::e5m2, Overflow::saturate}, std::pair{Format::e5m2, Overflow::special},
+            std::pair{Format::bf16, Overflow::special}}) {
         const auto expected = cast_by(generic::cast, Format::f32, src.data(), to, kChunk, overflow);
         for (const CastKernels& level : levels) {
           ASSERT_EQ(cast_by(level.cast, Format::f32, src.data(), to, kChunk, overflow), expected)

@@ -80,7 +80,7 @@ static inline __m256i pack_words(__m256i first, __m256i second) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), _MM_SHUFFLE(3, 1, 2, 0));
 }
 
-// block_quantize's inner part for a cast: codes of e4m3fn, saturating or not.
-void cast_to_e4m3fn(const CastArgs& args);
+// block_quantize's inner part for a cast: codes of e4m3fn or e5m2, saturating or not.
+void cast_to_codes(const CastArgs& args);
 
 }  // namespace octavo::kernels::avx2

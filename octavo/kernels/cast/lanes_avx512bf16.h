@@ -63,7 +63,7 @@ static inline __m512i round_to_bf16(__m512 x) {
   return _mm512_srli_epi32(_mm512_add_epi32(bits, bias), 16);
 }
 
-// block_quantize's inner part for a cast: codes of e4m3fn, saturating or not.
-void cast_to_e4m3fn(const CastArgs& args);
+// block_quantize's inner part for a cast: codes of e4m3fn or e5m2, saturating or not.
+void cast_to_codes(const CastArgs& args);
 
 }  // namespace octavo::kernels::avx512bf16

@@ -241,16 +241,40 @@ TEST_P(Gemm, SpecialCodesReachTheirRowOrColumnOnly) {
   for (const Case& c : cases) {
     if (!takes(kernel(), Format::e5m2, c.weights)) continue;
     for (const std::size_t m : {1, 5, 50}) {
-      for (const std::size_t k : {0, 1, 70}) {
-        for (const std::size_t n : {0, 13, 39}) {
-          Product p = all_ones(c.weights, m, 40, 71);
-          set_bits(c.weights, p.weights, n * p.k + k, c.code);
-          expect_only(kernel(), p, -1, static_cast<std::ptrdiff_t>(n), c.result);
-        }
+      for (const auto& [k, n] : {std::pair{0, 39}, std::pair{1, 13}, std::pair{70, 0}}) {
         Product p = all_ones(c.weights, m, 40, 71);
+        set_bits(c.weights, p.weights, static_cast<std::size_t>(n) * p.k + k, c.code);
+        expect_only(kernel(), p, -1, n, c.result);
+        p = all_ones(c.weights, m, 40, 71);
         set_bits(Format::e5m2, p.activations, (m - 1) * p.k + k, 0xFE);
         expect_only(kernel(), p, static_cast<std::ptrdiff_t>(m) - 1, -1, kNanBits);
       }
+    }
+  }
+}
+
+// Where a kernel that multiplies by another power of two on the way would overflow or round
+// differently, or leaves the range in which it may do so.
+TEST_P(Gemm, AtTheEndsOfTheExponentRange) {
+  if (!takes(kernel(), Format::f32, Format::e4m3fn)) {
+    GTEST_SKIP() << kernel().name << " takes no f32 activations";
+  }
+  std::mt19937 random(4);
+  for (const Format weights : kWeights) {
+    for (int exponent = -149; exponent<128; exponent += exponent> - 95 && exponent < 95 ? 9 : 1) {
+      Product p;
+      p.weight_format = weights, p.activation_format = Format::f32;
+      p.resize(1 + random() % 7, 33, 66);
+      fill(weights, p.weights, random, false);
+      const float unit = std::ldexp(1.0f, exponent);
+      for (std::size_t i = 0; i < p.m * p.k; ++i) {
+        const float a = (1.0f + static_cast<float>(random() % 0x1000000) * 0x1p-24f) * unit;
+        set_bits(Format::f32, p.activations, i,
+                 std::bit_cast<std::uint32_t>(random() % 2 == 0 ? a : -a));
+      }
+      // Brings the results into the middle of the range.
+      p.weight_scale.data = {std::ldexp(1.0f, std::clamp(-exponent, -126, 120))};
+      ASSERT_EQ(difference(p, run(kernel(), p), Model(p).c()), "") << p << ", 2^" << exponent;
     }
   }
 }

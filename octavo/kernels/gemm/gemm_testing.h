@@ -256,7 +256,7 @@ class Model {
 template <class T>
 std::unique_ptr<GuardedBytes> guarded(const std::vector<T>& elements) {
   auto bytes = std::make_unique<GuardedBytes>(elements.size() * sizeof(T));
-  std::memcpy(bytes->data(), elements.data(), bytes->size());
+  if (!elements.empty()) std::memcpy(bytes->data(), elements.data(), bytes->size());
   return bytes;
 }
 

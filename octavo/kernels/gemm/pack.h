@@ -22,6 +22,9 @@ struct PackWeightsArgs {
   std::size_t strip_begin, strip_end;  // strips of 32 n to write
   void* packed;                        // of the whole weight, aligned to 64 bytes
   bool stream;  // the result is not read again soon: non-temporal stores are welcome
+  // Where this is a part of a weight with more k: that weight's k, which says how far strips lie
+  // apart. `packed` is then where the part's first k goes, an even one. 0: all of it.
+  std::size_t whole_k = 0;
 };
 
 struct UnpackWeightsArgs {
@@ -46,6 +49,7 @@ struct PackActivationsArgs {
   std::size_t chunk_begin, chunk_end;  // chunks of 128 k to write
   std::size_t panel_begin, panel_end;  // panels of panel_rows(m) rows to write
   void* packed;                        // of the whole operand, aligned to 64 bytes
+  std::size_t src_row = 0;             // the row that src begins with, of the m
 };
 
 // One implementation: a line of gemm_manifest.inc.

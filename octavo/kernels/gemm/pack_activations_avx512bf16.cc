@@ -241,7 +241,9 @@ void pack(const PackActivationsArgs& a, const Bf16Table* table) {
     for (std::size_t panel = a.panel_begin; panel < a.panel_end; ++panel) {
       for (std::size_t row = 0; row < panel_rows; row += 16) {
         const std::size_t m = panel * panel_rows + row, k = chunk * kChunk;
-        const std::size_t at = a.transposed ? k * a.src_stride + m : m * a.src_stride + k;
+        const std::size_t src_row = m - a.src_row;
+        const std::size_t at =
+            a.transposed ? k * a.src_stride + src_row : src_row * a.src_stride + k;
         const Group group = {
             static_cast<const char*>(a.src) + at * code_bytes(S),
             a.src_stride * code_bytes(S),

@@ -22,9 +22,9 @@ template <class Cell>
 void pack(const PackWeightsArgs& args) {
   const auto* src = static_cast<const Cell*>(args.src);
   auto* packed = static_cast<Cell*>(args.packed);
-  const std::size_t pairs = ceil_div(args.k, 2);
+  const std::size_t pairs = ceil_div(args.whole_k != 0 ? args.whole_k : args.k, 2);
   for (std::size_t n = args.strip_begin * kStrip; n < args.strip_end * kStrip; ++n) {
-    for (std::size_t k = 0; k < 2 * pairs; ++k) {
+    for (std::size_t k = 0; k < 2 * ceil_div(args.k, 2); ++k) {
       Cell cell = 0;
       if (n < args.n && k < args.k) {
         cell = flushed(src[args.transposed ? k * args.src_stride + n : n * args.src_stride + k],
@@ -70,7 +70,8 @@ float decoded(Format format, const void* src, std::size_t at) {
 
 float activation(const PackActivationsArgs& args, std::size_t m, std::size_t k) {
   if (m >= args.m || k >= args.k) return 0.0f;
-  const std::size_t at = args.transposed ? k * args.src_stride + m : m * args.src_stride + k;
+  const std::size_t row = m - args.src_row;
+  const std::size_t at = args.transposed ? k * args.src_stride + row : row * args.src_stride + k;
   const float a = decoded(args.src_format, args.src, at);
   return args.src_format == Format::bf16 && std::abs(a) < args.flush_below ? 0.0f : a;
 }

@@ -1,5 +1,6 @@
 // Packing, every implementation against the layouts that gemm.h describes, written down here as the
 // order in which elements follow each other in memory.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -229,6 +230,28 @@ TEST_P(PackWeights, OnAnyShape) {
   }));
 }
 
+// In parts of k and of rows, each from memory of its own: nothing differs.
+TEST_P(PackWeights, InParts) {
+  EXPECT_TRUE(check_often([this] {
+    const Format format = *rc::gen::element(Format::e4m3fn, Format::bf16, Format::f32);
+    Source w = any_source(format, 100, 300);
+    std::mt19937 random(*rc::gen::arbitrary<std::uint32_t>());
+    fill(w, random, true);
+    GuardedBytes packed(packed_weight_bytes(format, w.rows, w.cols));
+    const std::size_t size = bytes_of(format);
+    for (std::size_t k = 0; k < w.cols;) {
+      const auto step = 2 * *rc::gen::inRange<std::size_t>(1, 60);
+      PackWeightsArgs part = whole_weight(w, packed.data() + k / 2 * packed_tile_bytes(format));
+      part.src = w.bytes.data() + k * (w.transposed ? w.stride : 1) * size;
+      part.k = std::min(step, w.cols - k);
+      part.whole_k = w.cols;
+      kernels_.pack_weights(part);
+      k += part.k;
+    }
+    RC_ASSERT(is_written_only_where(packed, expected_weights(w), [](std::size_t) { return true; }));
+  }));
+}
+
 TEST_P(PackWeights, ATileByHand) {
   std::uint8_t w[32][2];
   for (std::size_t n = 0; n < 32; ++n) {
@@ -313,6 +336,26 @@ TEST_P(PackActivations, OnAnyShape) {
           return chunks.contains(panel / panel_count) && panels.contains(panel % panel_count);
         }));
   }));
+}
+
+TEST_P(PackActivations, InPartsOfRows) {
+  for (const bool transposed : {false, true}) {
+    for (const Format format : {Format::f32, Format::bf16, Format::e4m3fn}) {
+      Source a(format, 130, 200, 3, transposed, false);
+      std::mt19937 random(11);
+      fill(a, random, true);
+      GuardedBytes packed(packed_activation_bytes(Arithmetic::fma, a.rows, a.cols));
+      for (std::size_t panel = 0; panel < 3; ++panel) {
+        const std::size_t from = panel * 48 * (transposed ? 1 : a.stride) * bytes_of(format);
+        kernels_.pack_activations({format, a.bytes.data() + from, a.stride, transposed, a.rows,
+                                   a.cols, Arithmetic::fma, 0, 0, 2, panel, panel + 1,
+                                   packed.data(), panel * 48});
+      }
+      ASSERT_TRUE(is_written_only_where(packed, expected_activations(a, Arithmetic::fma, 0),
+                                        [](std::size_t) { return true; }))
+          << format_name(format) << ", transposed " << transposed;
+    }
+  }
 }
 
 // As one row, as few and as many rows and transposed, because these are different code.

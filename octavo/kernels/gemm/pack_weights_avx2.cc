@@ -77,13 +77,18 @@ void pack_piece(const char* first, std::size_t stride, std::size_t rows, std::si
 }
 
 template <Format F>
+std::size_t distance_of_strips(const PackWeightsArgs& a) {
+  return ((a.whole_k != 0 ? a.whole_k : a.k) + 1) / 2 * packed_tile_bytes(F);
+}
+
+template <Format F>
 void pack_rows(const PackWeightsArgs& a) {
   constexpr std::size_t kSize = code_bytes(F), kStep = kPart / kSize;
   const std::size_t parts = (a.k + 1) / 2 * packed_tile_bytes(F) / kPart;
-  const std::size_t stride = a.src_stride * kSize;
+  const std::size_t strip_bytes = distance_of_strips<F>(a), stride = a.src_stride * kSize;
   for (std::size_t s = a.strip_begin; s < a.strip_end; ++s) {
     const char* src = static_cast<const char*>(a.src) + s * kStrip * stride;
-    char* strip = static_cast<char*>(a.packed) + s * parts * kPart;
+    char* strip = static_cast<char*>(a.packed) + s * strip_bytes;
     const std::size_t rows = a.n - s * kStrip < kStrip ? a.n - s * kStrip : kStrip;
     for (std::size_t k = 0; k < a.k; k += kStep) {
       const char* from = src + k * kSize;
@@ -127,7 +132,7 @@ void pack_two_rows(const char* row0, const char* row1, std::size_t bytes, char* 
 template <Format F>
 void pack_columns(const PackWeightsArgs& a) {
   constexpr std::size_t kSize = code_bytes(F);
-  const std::size_t tile_bytes = packed_tile_bytes(F), strip_bytes = (a.k + 1) / 2 * tile_bytes;
+  const std::size_t tile_bytes = packed_tile_bytes(F), strip_bytes = distance_of_strips<F>(a);
   const std::size_t stride = a.src_stride * kSize;
   for (std::size_t k0 = 0; k0 < a.k; k0 += kBlockRows) {
     const std::size_t k1 = a.k - k0 < kBlockRows ? a.k : k0 + kBlockRows;
