@@ -154,6 +154,7 @@ Result<std::optional<BenchRow>> measure(const BenchCase& row, BenchContext& cont
   }
   PairRules rules{.pairs = context.request.pairs, .most_pairs = 4 * context.request.pairs};
   if (context.request.quick) rules.least_seconds = 1e-3;
+  rules.settle = prepared->settle;
   if (row.threads > 1) rules.undisturbed = [&] { return threads_scale(context, row.threads); };
   measured.figures = measure_pairs(prepared->kernel, prepared->roof, rules, steady_seconds);
   return measured;
