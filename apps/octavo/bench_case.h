@@ -45,7 +45,8 @@ struct PreparedCase {
   // the largest magnitude of the reference, 0 for the same bits. Empty: nothing to check.
   std::function<Result<double>()> check;
   Timed kernel;
-  Timed roof;  // run empty: none
+  Timed roof;                         // run empty: none
+  std::function<void()> settle = {};  // see PairRules
 };
 
 struct BenchCase {

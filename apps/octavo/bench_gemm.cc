@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "bench_case.h"
 #include "bench_product.h"
@@ -218,6 +220,9 @@ Result<PreparedCase> prepare(const ProductKernel& kernel, Against against, std::
     product.run(next);
     next = (next + 1) % copies;
   };
+  // Threads of other libraries spin for a while after a call, and would slow the roof down.
+  if (!kernel.order_c && threads > 1)
+    prepared.settle = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
   if (against == Against::read) {
     prepared.kernel.work = 1e-9 * static_cast<double>(weight_bytes);
     prepared.roof = read_roof(context, threads);

@@ -34,7 +34,8 @@ void expect_keys(const nlohmann::json& object, const Names& expected) {
 }
 
 TEST(Commands, HelpShowsAnExampleAndTheMemoryLimit) {
-  for (const char* command : {"quantize", "dequantize", "inspect", "verify", "compare", "info"}) {
+  for (const char* command :
+       {"quantize", "dequantize", "inspect", "verify", "compare", "bench", "info"}) {
     const Outcome run = run_octavo({command, "--help"});
     EXPECT_EQ(run.status, 0) << command;
     EXPECT_EQ(run.err, "");
@@ -57,6 +58,7 @@ TEST(Commands, HelpFitsAHundredColumns) {
                                              {"inspect", "--help"},
                                              {"verify", "--help"},
                                              {"compare", "--help"},
+                                             {"bench", "--help"},
                                              {"info", "--help"}}) {
     const std::string help = run_octavo(arguments).out;
     EXPECT_THAT(help, Not(HasSubstr("\n\n\n")));
