@@ -114,13 +114,7 @@ class Product {
         k_block_(order_block(row_scales_.width, w.scale.width)) {
     const Isa isa = options.force_isa ? options.isa : selected_level("gemm");
     const kernels::GemmMachine machine = kernels::gemm_machine(isa, context_.pool->threads());
-    const kernels::GemmProblem problem{
-        a.matrix.rows,
-        w.n,
-        w.k,
-        w.format,
-        a.matrix.format,
-        w.packed != nullptr ? kernels::WeightLayout::packed : kernels::WeightLayout::row_major};
+    const kernels::GemmProblem problem{a.matrix.rows, w.n, w.k, w.format, a.matrix.format};
     plan_ = kernels::plan_gemm(problem, machine, options.shape, options.arithmetic);
     kernel_ = kernels::gemm_kernel(plan_);
     pack_ = &kernels::pack_kernels(isa);

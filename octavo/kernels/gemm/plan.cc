@@ -118,12 +118,17 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine, const
   share(plan, problem, machine.threads);
   const std::size_t parts =
       plan.split == GemmSplit::rows ? static_cast<std::size_t>(plan.threads) : 1;
-  const std::size_t rows = ceil_div(problem.m, parts);
+  // The longest share of a split by rows, so that it is one chunk.
+  const std::size_t rows =
+      parts == 1 ? problem.m : ceil_div(ceil_div(problem.m, kPanelRows), parts) * kPanelRows;
   plan.row_chunk = std::max<std::size_t>(
       1,
       std::min(rows, ceil_div(ceil_div(rows, ceil_div(rows, kMostRows)), kPanelRows) * kPanelRows));
+  const std::size_t columns_threads =
+      plan.split == GemmSplit::columns ? static_cast<std::size_t>(plan.threads) : 1;
   plan.group = plan.shape == GemmShape::tiled
-                   ? strips_together(plan.row_chunk, problem.k, machine.l2_bytes)
+                   ? std::min(strips_together(plan.row_chunk, problem.k, machine.l2_bytes),
+                              ceil_div(strips(problem.n), columns_threads))
                    : 1;
   return plan;
 }

@@ -17,16 +17,10 @@ enum class GemmShape : std::uint8_t {
   tiled,  // weights decoded to a panel in L1: many rows
 };
 
-enum class WeightLayout : std::uint8_t {
-  packed,
-  row_major,  // left as in the file; every product packs four strips at a time before it uses them
-};
-
 struct GemmProblem {
   std::size_t m, n, k;
   Format weight_format;
   Format activation_format;
-  WeightLayout layout = WeightLayout::packed;
 };
 
 struct GemmMachine {

@@ -97,8 +97,7 @@ RC_GTEST_PROP(GemmPlan, HoldsItsBoundsOnAnyMachine, ()) {
   RC_ASSERT(plan == plan_gemm(p, machine));
   RC_ASSERT(plan.threads >= 1 && plan.threads <= machine.threads);
   RC_ASSERT(plan.row_chunk >= 1 && plan.row_chunk <= 528);
-  RC_ASSERT(plan.row_chunk >= p.m || plan.row_chunk % kPanelRows == 0 ||
-            plan.split == GemmSplit::rows);
+  RC_ASSERT(plan.row_chunk >= p.m || plan.row_chunk % kPanelRows == 0);
   const std::size_t units = plan.split == GemmSplit::columns ? strips(p.n) : p.m;
   RC_ASSERT(static_cast<std::size_t>(plan.threads) <= ceil_div(units, plan.split_step));
   const bool exact = is_exact_in_bf16(p.activation_format) && p.weight_format != Format::f32;
