@@ -91,6 +91,20 @@ Result<BenchContext> make_context(BenchRequest request) {
   return context;
 }
 
+}  // namespace
+
+Result<void> check_memory(const BenchContext& context, std::size_t bytes) {
+  if (bytes <= context.most_bytes) return {};
+  return fail(
+      ErrorCode::bad_value,
+      fmt::format("--m, --n, --k: so large a row needs {} of memory, and {} is half of what "
+                  "is available; give smaller ones",
+                  human_bytes(static_cast<double>(bytes)),
+                  human_bytes(static_cast<double>(context.most_bytes))));
+}
+
+namespace {
+
 std::vector<BenchCase> list_cases(const BenchContext& context) {
   const BenchRequest& request = context.request;
   std::vector<BenchCase> cases;
@@ -204,13 +218,13 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--m", request.m, "Rows of activations, of gemv and gemm")
       ->option_text("M,..")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(kProductSize);
   command->add_option("--n", request.n, "Rows of the weight")
       ->option_text("N")
-      ->check(CLI::PositiveNumber);
+      ->check(kProductSize);
   command->add_option("--k", request.k, "Columns of the weight")
       ->option_text("K")
-      ->check(CLI::PositiveNumber);
+      ->check(kProductSize);
   command
       ->add_option("--formats", request.formats,
                    "Only rows whose formats contain one of these, e.g. e4m3fn")

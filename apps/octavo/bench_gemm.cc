@@ -23,6 +23,9 @@ constexpr std::size_t kBlock = 128;
 // From so many rows on a weight is used so often that one copy of it does.
 constexpr std::size_t kRowsOfOneCopy = 128;
 
+// Of small weights, which then stay in caches.
+constexpr std::size_t kMostCopies = 4096;
+
 enum class Against { read, arithmetic };
 
 std::shared_ptr<ProductData> make_data(std::size_t m, std::size_t n, std::size_t k) {
@@ -206,11 +209,16 @@ Result<double> check(const ProductKernel& kernel, const ProductData& d, const Pr
 
 Result<PreparedCase> prepare(const ProductKernel& kernel, Against against, std::size_t m,
                              std::size_t n, std::size_t k, int threads, BenchContext& context) {
-  const std::shared_ptr<ProductData> data = make_data(m, n, k);
   const std::size_t weight_bytes = n * k * kernel.weight_bits / 8;
-  const std::size_t copies = against == Against::arithmetic && m >= kRowsOfOneCopy
-                                 ? 1
-                                 : ceil_div(context.memory_bytes, weight_bytes);
+  const std::size_t copies =
+      against == Against::arithmetic && m >= kRowsOfOneCopy
+          ? 1
+          : std::min(ceil_div(context.memory_bytes, weight_bytes), kMostCopies);
+  // Packed weights have multiples of 32 rows; values as f32, and once in the operand's format.
+  const std::size_t packed_bytes =
+      ceil_div(n, kernels::kStrip) * kernels::kStrip * ceil_div(k, 2) * 2 * kernel.weight_bits / 8;
+  OCTAVO_CHECK(check_memory(context, 8 * (m * k + n * k) + 4 * m * n + copies * packed_bytes));
+  const std::shared_ptr<ProductData> data = make_data(m, n, k);
   ThreadPool& pool = context.pool(threads);
   OCTAVO_TRY(const Product product, kernel.make(*data, copies, pool));
 

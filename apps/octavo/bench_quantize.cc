@@ -146,6 +146,7 @@ Result<PreparedCase> prepare(const StreamOp& op, std::size_t n, std::size_t k, i
                              BenchContext& context) {
   if (op.in_bits % 8 != 0 && k % 2 != 0)
     return fail(ErrorCode::bad_value, fmt::format("--k {}: {} needs an even one", k, op.formats));
+  OCTAVO_CHECK(check_memory(context, ceil_div(n * k * (op.in_bits + op.out_bits), 8)));
   const std::shared_ptr<StreamData> data = make_data(op, n, k, context);
   const CastKernels& kernels = kernels::cast_kernels(context.isa);
   ThreadPool& pool = context.pool(threads);

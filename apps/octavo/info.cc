@@ -94,7 +94,7 @@ void add_info(CLI::App& app, int& status) {
       ->type_name("OP");
   const auto size = [&](const char* name, std::uint64_t& value, const char* what) {
     command->add_option(name, value, what)
-        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 24))
+        ->check(kProductSize)
         ->type_name("N")
         ->capture_default_str();
   };

@@ -242,6 +242,7 @@ class Product {
 
 void check_and_run(const Operand& a, const Weight& w, const Output& c, const GemmOptions& options) {
   check_operand("gemm", "a", a);
+  if (options.context != nullptr) check_context("gemm", *options.context);
   if (a.matrix.cols != w.k) {
     throw ContractError(fmt::format("gemm: given a ({}, {}) and w ({}, {}), expected one K",
                                     a.matrix.rows, a.matrix.cols, w.n, w.k));
@@ -253,10 +254,11 @@ void check_and_run(const Operand& a, const Weight& w, const Output& c, const Gem
   if (a.matrix.rows == 0 || w.n == 0) return;
   const std::size_t element = static_cast<std::size_t>(bits_per_element(c.format)) / 8;
   if (c.data == nullptr || (c.stride < w.n && a.matrix.rows > 1) ||
-      reinterpret_cast<std::uintptr_t>(c.data) % element != 0) {
-    throw ContractError(
-        fmt::format("gemm: given c {} with stride {}, expected ({}, {}) aligned to its elements",
-                    c.data == nullptr ? "null" : "of data", c.stride, a.matrix.rows, w.n));
+      reinterpret_cast<std::uintptr_t>(c.data) % element != 0 ||
+      !is_addressable(a.matrix.rows, w.n, c.stride, c.format)) {
+    throw ContractError(fmt::format(
+        "gemm: given c {} with stride {}, expected ({}, {}) aligned to its elements, within memory",
+        c.data == nullptr ? "null" : "of data", c.stride, a.matrix.rows, w.n));
   }
   Product(a, w, c, options).run();
 }
@@ -264,6 +266,7 @@ void check_and_run(const Operand& a, const Weight& w, const Output& c, const Gem
 }  // namespace
 
 void gemm(const Operand& a, const PackedWeight& w, const Output& c, const GemmOptions& options) {
+  check_packed("gemm", w);
   check_and_run(a, {w.format, w.n, w.k, w.bytes.data(), nullptr, w.scale}, c, options);
 }
 

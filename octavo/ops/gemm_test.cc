@@ -458,6 +458,68 @@ TEST(Gemm, RefusesWithOperationGivenAndExpected) {
   EXPECT_THROW(unpack_weight(pack_weight(w), codes.data(), 95), ContractError);
 }
 
+// Sizes and offsets that no memory has: refused, not wrapped around.
+TEST(Gemm, RefusesSizesBeyondMemory) {
+  constexpr std::size_t kMost = SIZE_MAX;
+  std::vector<float> c(64), scale(8, 1.0f);
+  std::vector<std::uint8_t> codes(4096, 0x38);
+  const Operand w{{Format::e4m3fn, codes.data(), 4, 96, 96}, {}, false};
+  const PackedWeight packed = pack_weight(w);
+  const Output output{Format::f32, c.data(), 4};
+  struct Sizes {
+    std::size_t rows, cols, stride;
+    bool transposed;
+  };
+  for (const auto& [rows, cols, stride, transposed] :
+       {Sizes{kMost, 96, 96, false}, Sizes{std::size_t{1} << 57, 128, 128, false},
+        Sizes{1, kMost, kMost, false}, Sizes{1, std::size_t{1} << 61, 0, false},
+        Sizes{2, 96, kMost, false}, Sizes{4, kMost, 4, true}, Sizes{4, 2, kMost, true}}) {
+    const Operand big{{Format::e4m3fn, codes.data(), rows, cols, stride}, {}, transposed};
+    EXPECT_THROW(pack_weight(big), ContractError) << rows << " x " << cols;
+    EXPECT_THROW(gemm(big, big, output), ContractError) << rows << " x " << cols;
+    EXPECT_THROW(gemm(big, packed, output), ContractError) << rows << " x " << cols;
+  }
+  EXPECT_THROW(gemm(w, packed, {Format::f32, c.data(), kMost}), ContractError);
+  Operand scaled = w;
+  scaled.scale = {scale.data(), kMost, {1, 96}, Format::f32};
+  EXPECT_THROW(gemm(scaled, packed, output), ContractError);
+  scaled.scale = {scale.data(), 0, {1, kMost}, Format::f32};  // a scale per row, none apart
+  EXPECT_THROW(gemm(scaled, packed, output), ContractError);
+  EXPECT_THROW(AlignedBytes{kMost}, std::bad_alloc);
+}
+
+TEST(Gemm, RefusesPackedWeightsThatAreNotWhole) {
+  std::vector<float> c(64);
+  std::vector<std::uint8_t> codes(4096, 0x38);
+  const Operand a{{Format::e4m3fn, codes.data(), 2, 96, 96}, {}, false};
+  const Operand w{{Format::e4m3fn, codes.data(), 4, 96, 96}, {}, false};
+  const auto refused = [&](auto&& change) {
+    PackedWeight packed = pack_weight(w);
+    change(packed);
+    EXPECT_THROW(gemm(a, packed, {Format::f32, c.data(), 4}), ContractError);
+    EXPECT_THROW(unpack_weight(packed, codes.data(), 96), ContractError);
+  };
+  PackedWeight taken = pack_weight(w);
+  refused([&](PackedWeight& p) { taken = std::move(p); });
+  EXPECT_EQ(taken.bytes.size(), 32u * 96);
+  refused([](PackedWeight& p) { p.format = Format::f32; });
+  refused([](PackedWeight& p) { p.format = Format::f16; });
+  refused([](PackedWeight& p) { p.n = 33; });
+  refused([](PackedWeight& p) { p.k = 0; });
+  refused([](PackedWeight& p) { p.scale.data.clear(); });
+  refused([](PackedWeight& p) { p.scale.lanes = true; });
+}
+
+TEST(Gemm, RefusesAContextWithoutAPool) {
+  std::vector<float> c(64);
+  std::vector<std::uint8_t> codes(4096, 0x38);
+  const Operand w{{Format::e4m3fn, codes.data(), 4, 96, 96}, {}, false};
+  const Context none{nullptr};
+  EXPECT_THROW(pack_weight(w, none), ContractError);
+  EXPECT_THROW(unpack_weight(pack_weight(w), codes.data(), 96, none), ContractError);
+  EXPECT_THROW(gemm(w, w, {Format::f32, c.data(), 4}, {.context = &none}), ContractError);
+}
+
 TEST(Gemm, NothingToDo) {
   std::vector<std::uint8_t> codes(96, 0x38);
   const Operand none{{Format::e4m3fn, nullptr, 0, 96, 96}, {}, false};

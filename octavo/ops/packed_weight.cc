@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
+#include "octavo/formats/traits.h"
 #include "octavo/kernels/select.h"
 #include "octavo/ops/gemm.h"
 #include "octavo/ops/gemm_internal.h"
@@ -13,16 +16,27 @@ namespace octavo::ops {
 AlignedBytes::AlignedBytes(std::size_t size) : size_(size) {
   if (size == 0) return;
   constexpr std::size_t kLine = 64;
+  if (size > PTRDIFF_MAX) throw std::bad_alloc();  // rounded up it might become 0
   auto* p =
       static_cast<std::uint8_t*>(std::aligned_alloc(kLine, (size + kLine - 1) / kLine * kLine));
   if (p == nullptr) throw std::bad_alloc();
   data_.reset(p);
 }
 
+AlignedBytes::AlignedBytes(AlignedBytes&& other) noexcept
+    : data_(std::move(other.data_)), size_(std::exchange(other.size_, 0)) {}
+
+AlignedBytes& AlignedBytes::operator=(AlignedBytes&& other) noexcept {
+  data_ = std::move(other.data_);
+  size_ = std::exchange(other.size_, 0);
+  return *this;
+}
+
 void AlignedBytes::Free::operator()(std::uint8_t* p) const { std::free(p); }
 
 PackedWeight pack_weight(const Operand& w, const Context& context) {
   check_operand("pack_weight", "w", w);
+  check_context("pack_weight", context);
   const ConstMatrix& m = w.matrix;
   const kernels::PackKernels& kernels = kernels::pack_kernels(selected_level("pack_weight"));
   PackedWeight packed{m.format, m.rows, m.cols,
@@ -42,10 +56,13 @@ PackedWeight pack_weight(const Operand& w, const Context& context) {
 
 void unpack_weight(const PackedWeight& w, void* dst, std::size_t dst_stride,
                    const Context& context) {
-  if (dst == nullptr || dst_stride < w.k) {
-    throw ContractError(
-        fmt::format("unpack_weight: given {} of stride {}, expected a matrix ({}, {})",
-                    dst == nullptr ? "null" : "dst", dst_stride, w.n, w.k));
+  check_packed("unpack_weight", w);
+  check_context("unpack_weight", context);
+  const auto element = static_cast<std::size_t>(bits_per_element(w.format)) / 8;
+  if (dst == nullptr || dst_stride < w.k || reinterpret_cast<std::uintptr_t>(dst) % element != 0) {
+    throw ContractError(fmt::format(
+        "unpack_weight: given {} of stride {}, expected a matrix ({}, {}) aligned to its elements",
+        dst == nullptr ? "null" : "dst", dst_stride, w.n, w.k));
   }
   const kernels::PackKernels& kernels = kernels::pack_kernels(selected_level("unpack_weight"));
   const std::size_t all = strip_count(w.n);
