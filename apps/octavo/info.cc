@@ -87,9 +87,7 @@ void add_info(CLI::App& app, int& status) {
       "Examples:\n  octavo info\n  octavo info --op gemm --m 512 --n 4096 --k 4096 --activations "
       "f32");
   command->add_flag("--json", *json, "Print as JSON");
-  command
-      ->add_option("--op", plan->op,
-                   "Print the plan for a product instead: gemm, or gemv (one row)")
+  command->add_option("--op", plan->op, "Print the plan for a product instead: gemm or gemv")
       ->check(CLI::IsMember({"gemm", "gemv"}))
       ->type_name("OP");
   const auto size = [&](const char* name, std::uint64_t& value, const char* what) {
@@ -98,7 +96,7 @@ void add_info(CLI::App& app, int& status) {
         ->type_name("N")
         ->capture_default_str();
   };
-  size("--m", plan->m, "Rows of activations, of gemm");
+  size("--m", plan->m, "Rows of activations");
   size("--n", plan->n, "Columns: rows of the weight");
   size("--k", plan->k, "Length of the sums");
   command->add_option("--weights", plan->weights, "Format of the weight")

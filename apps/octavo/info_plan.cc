@@ -32,7 +32,7 @@ Result<void> print_plan(const PlanQuestion& question, bool as_json) {
   OCTAVO_TRY(const Format activations, operand_format("--activations", question.activations));
   OCTAVO_TRY(const int threads, choose_threads(question.threads));
   OCTAVO_TRY(const Isa isa, kernels::selected_isa());
-  const kernels::GemmProblem problem{.m = question.op == "gemv" ? 1 : question.m,
+  const kernels::GemmProblem problem{.m = question.m,
                                      .n = question.n,
                                      .k = question.k,
                                      .weight_format = weights,

@@ -9,7 +9,7 @@
 namespace octavo::app {
 
 struct PlanQuestion {
-  std::string op;  // "gemm", or "gemv": one row
+  std::string op;  // "gemm" or "gemv", as `octavo bench` calls them
   std::uint64_t m = 1, n = 4096, k = 4096;
   std::string weights = "e4m3fn";
   std::string activations = "bf16";
