@@ -11,10 +11,10 @@
 #include "bench_case.h"
 #include "bench_product.h"
 #include "bench_roof.h"
+#include "octavo/base/ceil_div.h"
 #include "octavo/formats/traits.h"
 #include "octavo/formats/values.h"
 #include "octavo/kernels/gemm/plan.h"
-#include "octavo/tensor/shape.h"
 
 namespace octavo::app {
 namespace {
@@ -55,7 +55,7 @@ std::shared_ptr<ProductData> make_data(std::size_t m, std::size_t n, std::size_t
 
 // In a format that holds the values exactly.
 ops::AlignedBytes in_format(const std::vector<float>& values, Format format) {
-  const std::size_t bytes = static_cast<std::size_t>(traits(format).bits) / 8;
+  const std::size_t bytes = bytes_per_element(format);
   ops::AlignedBytes result(values.size() * bytes);
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::uint32_t bits = 0;

@@ -8,10 +8,10 @@
 
 #include "bench_case.h"
 #include "bench_roof.h"
+#include "octavo/base/ceil_div.h"
 #include "octavo/formats/traits.h"
 #include "octavo/kernels/select.h"
 #include "octavo/quant/block.h"
-#include "octavo/tensor/shape.h"
 
 namespace octavo::app {
 namespace {

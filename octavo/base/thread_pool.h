@@ -33,7 +33,9 @@ class ThreadPool {
   //
   //  - A body must not wait for another part or another caller: they may have to follow on its
   //    thread.
-  //  - Within a body, of whatever pool, run() does all parts in order on the thread that calls it.
+  //  - Within a body that runs beside others, of whatever pool, run() does all parts in order on
+  //  the
+  //    thread that calls it, up to the first that throws.
   //  - Calls of several threads wait for one another, asleep.
   //  - A part that throws ends its share; the other shares are finished, then the exception of the
   //    lowest share is rethrown here.

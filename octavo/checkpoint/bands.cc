@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/checkpoint/bands_internal.h"
 #include "octavo/checkpoint/window_internal.h"
 #include "octavo/formats/traits.h"
@@ -96,7 +97,7 @@ struct NonFiniteMask {
 NonFiniteMask take_non_finite(const ConstMatrix& matrix) {
   const std::size_t elements = matrix.rows * matrix.cols;
   NonFiniteMask mask{std::vector<bool>(elements), std::vector<bool>(elements), 0};
-  const std::size_t bytes = static_cast<std::size_t>(bits_per_element(matrix.format)) / 8;
+  const std::size_t bytes = bytes_per_element(matrix.format);
   const FormatTraits& format = traits(matrix.format);
   auto* data = static_cast<std::byte*>(const_cast<void*>(matrix.data));  // our own scratch
   for (std::size_t i = 0; i < elements; ++i) {

@@ -1,4 +1,5 @@
 #include "octavo/checkpoint/config_check.h"
+#include "octavo/base/ceil_div.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/base/machine.h"
 #include "octavo/base/parallel.h"
 #include "octavo/checkpoint/bands_internal.h"

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/checkpoint/checkpoint.h"
 #include "octavo/checkpoint/pairing.h"
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/checkpoint/names.h"
 
 namespace octavo {

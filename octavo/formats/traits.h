@@ -10,6 +10,7 @@
 // one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "octavo/formats/format.h"
@@ -74,6 +75,9 @@ constexpr const FormatTraits& traits(Format format) {
 
 constexpr const char* format_name(Format format) { return traits(format).name; }
 constexpr int bits_per_element(Format format) { return traits(format).bits; }
+constexpr std::size_t bytes_per_element(Format format) {  // 0 for e2m1fn, which is packed
+  return static_cast<std::size_t>(traits(format).bits) / 8;
+}
 constexpr double largest_finite(Format format) { return traits(format).largest; }
 
 }  // namespace octavo

@@ -43,7 +43,7 @@ struct PackImplementation {
 
 constexpr PackImplementation kPackImplementations[] = {
 #define OCTAVO_PACK_KERNELS(level) \
-  {Isa::level, {#level, level::pack_weights, level::unpack_weights, level::pack_activations}},
+  {Isa::level, {level::pack_weights, level::unpack_weights, level::pack_activations}},
 #include "octavo/kernels/gemm/gemm_manifest.inc"
 #undef OCTAVO_PACK_KERNELS
 };

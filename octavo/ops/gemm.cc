@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/base/float_mode.h"
 #include "octavo/formats/traits.h"
 #include "octavo/kernels/gemm/layout.h"
@@ -14,7 +15,6 @@ namespace octavo::ops {
 namespace {
 
 using kernels::Arithmetic;
-using kernels::ceil_div;
 using kernels::GemmArgs;
 using kernels::GemmPlan;
 using kernels::GemmSplit;
@@ -128,7 +128,7 @@ class Product {
         for (std::size_t row = mine.begin; row < mine.end; row += plan_.row_chunk) {
           const Range chunk{row, std::min(mine.end, row + plan_.row_chunk)};
           const std::uint8_t* packed = pack_rows(chunk, 1);
-          multiply(chunk, packed, {0, strip_count(w_.n)});
+          multiply(chunk, packed, {0, kernels::strips(w_.n)});
         }
       });
       return;
@@ -138,7 +138,8 @@ class Product {
       const bool alone = (chunk.end - chunk.begin) * w_.k < kPackAlone;
       const std::uint8_t* packed = pack_rows(chunk, alone ? 1 : plan_.threads);
       context_.pool->run(plan_.threads, [&](int part) {
-        multiply(chunk, packed, split(strip_count(w_.n), plan_.split_step, plan_.threads, part));
+        multiply(chunk, packed,
+                 split(kernels::strips(w_.n), plan_.split_step, plan_.threads, part));
       });
     }
   }
@@ -150,7 +151,7 @@ class Product {
     const std::size_t bytes = kernels::packed_activation_bytes(plan_.arithmetic, m, w_.k);
     std::uint8_t* packed = grown(thread_buffers().activations, bytes);
     const ConstMatrix& a = a_.matrix;
-    const std::size_t element = static_cast<std::size_t>(bits_per_element(a.format)) / 8;
+    const std::size_t element = bytes_per_element(a.format);
     const std::size_t first = chunk.begin * (a_.transposed ? 1 : a.stride) * element;
     const std::size_t panels = ceil_div(m, kernels::panel_rows(m)), chunks = ceil_div(w_.k, kChunk);
     const auto pack = [&](const Range& range) {
@@ -200,7 +201,7 @@ class Product {
   // A few strips at a time, packed to L2 and used at once.
   void multiply_unpacked(GemmArgs args, const Range& strips) {
     const ConstMatrix& w = w_.source->matrix;
-    const std::size_t element = static_cast<std::size_t>(bits_per_element(w.format)) / 8;
+    const std::size_t element = bytes_per_element(w.format);
     const std::size_t row_step = (w_.source->transposed ? 1 : w.stride) * element;
     std::uint8_t* packed =
         grown(thread_buffers().weights,
@@ -224,9 +225,7 @@ class Product {
     }
   }
 
-  std::size_t c_element() const {
-    return static_cast<std::size_t>(bits_per_element(c_.format)) / 8;
-  }
+  std::size_t c_element() const { return bytes_per_element(c_.format); }
 
   const Operand& a_;
   const Weight& w_;
@@ -252,7 +251,7 @@ void check_and_run(const Operand& a, const Weight& w, const Output& c, const Gem
         fmt::format("gemm: given c in {}, expected f32 or bf16", format_name(c.format)));
   }
   if (a.matrix.rows == 0 || w.n == 0) return;
-  const std::size_t element = static_cast<std::size_t>(bits_per_element(c.format)) / 8;
+  const std::size_t element = bytes_per_element(c.format);
   if (c.data == nullptr || (c.stride < w.n && a.matrix.rows > 1) ||
       reinterpret_cast<std::uintptr_t>(c.data) % element != 0 ||
       !is_addressable(a.matrix.rows, w.n, c.stride, c.format)) {

@@ -23,8 +23,6 @@ bool is_addressable(std::size_t lines, std::size_t length, std::size_t stride, F
 // The level that OCTAVO_CPU or the machine gives; its error as ContractError.
 Isa selected_level(const char* operation);
 
-std::size_t strip_count(std::size_t n);
-
 // Scales of a weight by strip and block.
 PackedScales pack_scales(const Operand& w);
 

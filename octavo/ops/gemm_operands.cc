@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/formats/convert.h"
 #include "octavo/kernels/gemm/layout.h"
 #include "octavo/kernels/select.h"
@@ -11,7 +12,6 @@
 namespace octavo::ops {
 namespace {
 
-using kernels::ceil_div;
 using kernels::kStrip;
 
 bool is_operand_format(Format format) {
@@ -90,7 +90,7 @@ void check_operand(const char* operation, const char* name, const Operand& opera
     refuse(operation, name, fmt::format("({}, {}) of stride {}", m.rows, m.cols, m.stride),
            kAddressable);
   }
-  const auto bytes = static_cast<std::size_t>(bits_per_element(m.format)) / 8;
+  const auto bytes = bytes_per_element(m.format);
   if (!is_aligned(m.data, bytes)) {
     refuse(operation, name, fmt::format("misaligned {} elements", format_name(m.format)),
            fmt::format("aligned to {} bytes", bytes));
@@ -111,7 +111,7 @@ void check_packed(const char* operation, const PackedWeight& w) {
   }
   const std::size_t bytes = kernels::packed_weight_bytes(w.format, w.n, w.k);
   if (w.bytes.size() != bytes) refuse_size("bytes", w.bytes.size(), bytes);
-  const std::size_t scales = (w.scale.per_strip ? strip_count(w.n) : 1) *
+  const std::size_t scales = (w.scale.per_strip ? kernels::strips(w.n) : 1) *
                              (w.scale.width == 0 ? 1 : ceil_div(w.k, w.scale.width)) *
                              (w.scale.lanes ? kStrip : 1);
   if (w.scale.data.size() != scales) refuse_size("scales", w.scale.data.size(), scales);
@@ -136,8 +136,6 @@ Isa selected_level(const char* operation) {
   return *selected;
 }
 
-std::size_t strip_count(std::size_t n) { return kernels::strips(n); }
-
 std::size_t scale_width(const Operand& operand) {
   const ScaleGrid& scale = operand.scale;
   return scale.data == nullptr || scale.block.cols >= operand.matrix.cols ? 0 : scale.block.cols;
@@ -157,7 +155,7 @@ PackedScales pack_scales(const Operand& w) {
   scales.width = scale_width(w);
   scales.lanes = grid.block.rows < n && grid.block.rows % kStrip != 0;
   scales.per_strip = grid.block.rows < n;
-  const std::size_t strips = scales.per_strip ? strip_count(n) : 1;
+  const std::size_t strips = scales.per_strip ? kernels::strips(n) : 1;
   const std::size_t blocks = scales.width == 0 ? 1 : ceil_div(w.matrix.cols, scales.width);
   const std::size_t lanes = scales.lanes ? kStrip : 1;
   scales.data.reserve(strips * blocks * lanes);

@@ -24,13 +24,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-std::size_t bytes_of(Format format) {
-  return static_cast<std::size_t>(bits_per_element(format)) / 8;
-}
-
 float value_of(Format format, const std::uint8_t* p) {
   std::uint32_t bits = 0;
-  std::memcpy(&bits, p, bytes_of(format));
+  std::memcpy(&bits, p, bytes_per_element(format));
   switch (format) {
     case Format::f32:
       return std::bit_cast<float>(bits);
@@ -65,12 +61,12 @@ struct Matrix {
   }
   float at(std::size_t r, std::size_t c) const {
     const std::size_t i = transposed ? c * stride + r : r * stride + c;
-    return value_of(format, bytes.data() + i * bytes_of(format));
+    return value_of(format, bytes.data() + i * bytes_per_element(format));
   }
   float scale(std::size_t r, std::size_t c) const {
     if (scales.empty()) return 1.0f;
     const std::size_t i = r / grid.block.rows * grid.stride + c / grid.block.cols;
-    return value_of(grid.format, scales.data() + i * bytes_of(grid.format));
+    return value_of(grid.format, scales.data() + i * bytes_per_element(grid.format));
   }
 };
 
@@ -79,18 +75,18 @@ Matrix random_matrix(std::mt19937& random, Format format, std::size_t rows, std:
                      bool transposed, std::size_t gap, bool all_codes) {
   Matrix m{format, rows, cols, (transposed ? rows : cols) + gap, transposed, {}, {}, {}};
   const std::size_t count = (transposed ? cols : rows) * m.stride;
-  m.bytes.resize(count * bytes_of(format));
+  m.bytes.resize(count * bytes_per_element(format));
   std::normal_distribution<float> normal;
   for (std::size_t i = 0; i < count; ++i) {
     std::uint32_t bits = static_cast<std::uint32_t>(random());
-    if (bytes_of(format) > 1) {
+    if (bytes_per_element(format) > 1) {
       bits = std::bit_cast<std::uint32_t>(normal(random));
       if (format == Format::bf16) bits >>= 16;
     } else if (!all_codes &&
                std::isnan(value_of(format, reinterpret_cast<std::uint8_t*>(&bits)) * 0)) {
       bits = 0x11;
     }
-    std::memcpy(m.bytes.data() + i * bytes_of(format), &bits, bytes_of(format));
+    std::memcpy(m.bytes.data() + i * bytes_per_element(format), &bits, bytes_per_element(format));
   }
   return m;
 }
@@ -100,7 +96,7 @@ void add_scales(std::mt19937& random, Matrix& m, BlockSize block, Format format,
   m.grid.block = block;
   m.grid.format = format;
   m.grid.stride = (m.cols + block.cols - 1) / block.cols + gap;
-  m.scales.resize(grid_rows * m.grid.stride * bytes_of(format));
+  m.scales.resize(grid_rows * m.grid.stride * bytes_per_element(format));
   for (std::size_t i = 0; i < grid_rows * m.grid.stride; ++i) {
     if (format == Format::e8m0fnu) {
       m.scales[i] = static_cast<std::uint8_t>(random() % 9 == 0 ? random() : 120 + random() % 12);
@@ -121,7 +117,7 @@ std::size_t narrow(const Matrix& m) {
 
 // Order C, straight from octavo/kernels/gemm/gemm.h's words.
 float order_c(const Matrix& a, const Matrix& w, std::size_t m, std::size_t n, const float* bias) {
-  const bool fp8 = bytes_of(w.format) == 1;
+  const bool fp8 = bytes_per_element(w.format) == 1;
   const float below = fp8 ? 0x1p-100f : w.format == Format::bf16 ? 0x1p-40f : 0.0f;
   const auto x = [&](std::size_t k) {
     return k < a.cols ? flushed(a.at(m, k), below, a.format == Format::bf16) : 0.0f;
@@ -152,7 +148,7 @@ struct Result {
 Result run(const Matrix& a, const Matrix& w, const PackedWeight* packed, Format c_format,
            std::size_t gap, const GemmOptions& options) {
   Result c{c_format, w.rows + gap, {}};
-  c.bytes.assign(a.rows * c.stride * bytes_of(c_format), 0xA5);
+  c.bytes.assign(a.rows * c.stride * bytes_per_element(c_format), 0xA5);
   const Output output{c_format, c.bytes.data(), c.stride};
   if (packed != nullptr) {
     gemm(a.operand(), *packed, output, options);
@@ -165,7 +161,7 @@ Result run(const Matrix& a, const Matrix& w, const PackedWeight* packed, Format 
 Result expected(const Matrix& a, const Matrix& w, Format c_format, std::size_t gap,
                 const float* bias) {
   Result c{c_format, w.rows + gap, {}};
-  c.bytes.assign(a.rows * c.stride * bytes_of(c_format), 0xA5);
+  c.bytes.assign(a.rows * c.stride * bytes_per_element(c_format), 0xA5);
   for (std::size_t m = 0; m < a.rows; ++m) {
     for (std::size_t n = 0; n < w.rows; ++n) {
       auto bits = std::bit_cast<std::uint32_t>(order_c(a, w, m, n, bias));
@@ -173,8 +169,8 @@ Result expected(const Matrix& a, const Matrix& w, Format c_format, std::size_t g
         bits = encode<Format::bf16>(std::bit_cast<float>(bits), Rounding::nearest_even,
                                     Overflow::special);
       }
-      std::memcpy(c.bytes.data() + (m * c.stride + n) * bytes_of(c_format), &bits,
-                  bytes_of(c_format));
+      std::memcpy(c.bytes.data() + (m * c.stride + n) * bytes_per_element(c_format), &bits,
+                  bytes_per_element(c_format));
     }
   }
   return c;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "octavo/formats/traits.h"
+#include "octavo/kernels/gemm/layout.h"
 #include "octavo/kernels/select.h"
 #include "octavo/ops/gemm.h"
 #include "octavo/ops/gemm_internal.h"
@@ -42,7 +43,7 @@ PackedWeight pack_weight(const Operand& w, const Context& context) {
   PackedWeight packed{m.format, m.rows, m.cols,
                       AlignedBytes(kernels::packed_weight_bytes(m.format, m.rows, m.cols)),
                       pack_scales(w)};
-  const std::size_t all = strip_count(m.rows);
+  const std::size_t all = kernels::strips(m.rows);
   const int parts = static_cast<int>(
       std::min<std::size_t>(static_cast<std::size_t>(context.pool->threads()), all));
   context.pool->run(parts, [&](int part) {
@@ -58,14 +59,14 @@ void unpack_weight(const PackedWeight& w, void* dst, std::size_t dst_stride,
                    const Context& context) {
   check_packed("unpack_weight", w);
   check_context("unpack_weight", context);
-  const auto element = static_cast<std::size_t>(bits_per_element(w.format)) / 8;
+  const auto element = bytes_per_element(w.format);
   if (dst == nullptr || dst_stride < w.k || reinterpret_cast<std::uintptr_t>(dst) % element != 0) {
     throw ContractError(fmt::format(
         "unpack_weight: given {} of stride {}, expected a matrix ({}, {}) aligned to its elements",
         dst == nullptr ? "null" : "dst", dst_stride, w.n, w.k));
   }
   const kernels::PackKernels& kernels = kernels::pack_kernels(selected_level("unpack_weight"));
-  const std::size_t all = strip_count(w.n);
+  const std::size_t all = kernels::strips(w.n);
   const int parts = static_cast<int>(
       std::min<std::size_t>(static_cast<std::size_t>(context.pool->threads()), all));
   context.pool->run(parts, [&](int part) {

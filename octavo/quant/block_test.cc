@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/base/error.h"
 #include "octavo/formats/convert.h"
 #include "octavo/quant/quant_testing.h"

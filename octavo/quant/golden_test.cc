@@ -5,10 +5,10 @@
 #include <iterator>
 #include <string>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/base/json.h"
 #include "octavo/quant/block.h"
 #include "octavo/quant/quant_testing.h"
-#include "octavo/tensor/shape.h"
 
 namespace octavo {
 namespace {

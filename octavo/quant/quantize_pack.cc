@@ -6,9 +6,9 @@
 
 #include <vector>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/base/error.h"
 #include "octavo/formats/traits.h"
-#include "octavo/tensor/shape.h"
 
 namespace octavo {
 namespace {
@@ -33,7 +33,7 @@ Tile tile_at(const ConstMatrix& matrix, std::size_t index) {
 constexpr std::size_t kBandRows = 32;
 
 ConstMatrix part_of(const ConstMatrix& matrix, const Tile& tile) {
-  const auto bytes = static_cast<std::size_t>(bits_per_element(matrix.format)) / 8;
+  const auto bytes = bytes_per_element(matrix.format);
   const auto* data =
       static_cast<const std::byte*>(matrix.data) + (tile.row * matrix.stride + tile.col) * bytes;
   return {matrix.format, data, tile.rows, tile.cols, matrix.stride};

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/base/error.h"
 #include "octavo/quant/quant_testing.h"
-#include "octavo/tensor/shape.h"
 
 namespace octavo {
 namespace {

@@ -1,4 +1,5 @@
 #include "octavo/quant/scale_layout.h"
+#include "octavo/base/ceil_div.h"
 
 #include <fmt/format.h>
 

@@ -30,8 +30,4 @@ struct Matrices {
 };
 Matrices as_matrices(const Shape& shape);
 
-inline std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) {
-  return a / b + (a % b != 0 ? 1 : 0);
-}
-
 }  // namespace octavo

@@ -1,4 +1,5 @@
 #include "octavo/tensor/shape.h"
+#include "octavo/base/ceil_div.h"
 
 #include <gtest/gtest.h>
 

@@ -13,8 +13,7 @@ constexpr std::size_t kFusedRows = 10;
 // What suits an arithmetic with M rows: strips side by side, tiles of a strip at once, and how far
 // ahead a strip is read (beyond its last byte only prefetch instructions go).
 //   dot  One sequential stream and four tiles at once for one or two rows: 94 % of what memory
-//   gives
-//        on Zen 5, which does two vdpbf16ps a cycle; two or four strips at once 92 % or less.
+//        gives on Zen 5, which does two vdpbf16ps a cycle; several strips at once 92 % or less.
 //   fma  Decoding takes 6.5 cycles a tile on a core with two 512-bit ports and chains take 8, so
 //        that several strips are needed: Emerald Rapids, one row, 72 % with one strip, 82 % with
 //        two, 89 % with four; 2 KiB ahead equal to 4 and better than 8.

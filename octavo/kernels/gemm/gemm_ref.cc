@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/formats/convert.h"
 #include "octavo/kernels/gemm/gemm_internal.h"
 #include "octavo/kernels/gemm/layout.h"

@@ -4,11 +4,10 @@
 
 #include <cstddef>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/kernels/gemm/gemm.h"
 
 namespace octavo::kernels {
-
-constexpr std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 constexpr std::size_t strips(std::size_t n) { return ceil_div(n, kStrip); }
 

@@ -54,7 +54,6 @@ struct PackActivationsArgs {
 
 // One implementation: a line of gemm_manifest.inc.
 struct PackKernels {
-  const char* name;
   void (*pack_weights)(const PackWeightsArgs&);
   void (*unpack_weights)(const UnpackWeightsArgs&);
   void (*pack_activations)(const PackActivationsArgs&);

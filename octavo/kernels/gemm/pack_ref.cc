@@ -3,6 +3,7 @@
 #include <cassert>
 #include <cmath>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/formats/convert.h"
 #include "octavo/kernels/gemm/gemm_internal.h"
 #include "octavo/kernels/gemm/layout.h"

@@ -8,20 +8,10 @@
 #include "octavo/formats/convert.h"
 #include "octavo/kernels/cast/cast_testing.h"
 #include "octavo/kernels/gemm/gemm_internal.h"
+#include "octavo/kernels/select.h"
 
 namespace octavo::kernels::testing {
 namespace {
-
-struct Level {
-  Isa isa;
-  PackKernels kernels;
-};
-constexpr Level kLevels[] = {
-#define OCTAVO_PACK_KERNELS(level) \
-  {Isa::level, {#level, level::pack_weights, level::unpack_weights, level::pack_activations}},
-#include "octavo/kernels/gemm/gemm_manifest.inc"
-#undef OCTAVO_PACK_KERNELS
-};
 
 class PackTest : public ::testing::TestWithParam<Isa> {
  protected:
@@ -29,10 +19,7 @@ class PackTest : public ::testing::TestWithParam<Isa> {
     const std::string name = isa_name(GetParam());
     if (!is_built(GetParam())) GTEST_SKIP() << name << " is not in this build";
     if (!supports(cpu_features(), GetParam())) GTEST_SKIP() << name << " is not on this machine";
-    for (const Level& level : kLevels) {
-      if (level.isa == GetParam()) kernels_ = level.kernels;
-    }
-    ASSERT_NE(kernels_.pack_weights, nullptr) << name << " is not in gemm_manifest.inc";
+    kernels_ = pack_kernels(GetParam());  // throws if it is not in gemm_manifest.inc
   }
   PackKernels kernels_ = {};
 };

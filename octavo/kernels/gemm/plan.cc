@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "octavo/base/ceil_div.h"
 #include "octavo/formats/traits.h"
 #include "octavo/kernels/gemm/layout.h"
 
@@ -134,7 +135,8 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine, const
 }
 
 GemmMachine gemm_machine(Isa isa, int threads) {
-  const long l2 = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+  static const long l2 =
+      ::sysconf(_SC_LEVEL2_CACHE_SIZE);  // once: older libraries ask the processor
   constexpr std::size_t kUsual = 1 << 20;
   return {isa, cpu_features().fast_bf16_dot, l2 > 0 ? static_cast<std::size_t>(l2) : kUsual,
           threads};

@@ -1,5 +1,6 @@
 // Plans are functions of a problem and a machine: tested here for machines of all kinds.
 #include "octavo/kernels/gemm/plan.h"
+#include "octavo/base/ceil_div.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
