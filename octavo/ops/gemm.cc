@@ -20,10 +20,8 @@ using kernels::GemmPlan;
 using kernels::GemmSplit;
 using kernels::kChunk;
 using kernels::kStrip;
+using kernels::kStripsAtOnce;
 using kernels::Scales;
-
-// Strips of a weight that is not packed which are packed together before they are used.
-constexpr std::size_t kStripsAtOnce = 4;
 
 // Activations of fewer elements are packed by the calling thread alone.
 constexpr std::size_t kPackAlone = 1 << 16;

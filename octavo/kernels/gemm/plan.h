@@ -19,8 +19,9 @@ enum class GemmShape : std::uint8_t {
 
 enum class WeightLayout : std::uint8_t {
   packed,
-  row_major,  // left as in the file; every product packs four strips at a time before it uses them
+  row_major,  // left as in the file; every product packs kStripsAtOnce before it uses them
 };
+inline constexpr std::size_t kStripsAtOnce = 4;
 
 struct GemmProblem {
   std::size_t m, n, k;
