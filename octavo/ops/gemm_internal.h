@@ -10,6 +10,9 @@ namespace octavo::ops {
 // Throws ContractError that begins with `operation` and names the operand.
 void check_operand(const char* operation, const char* name, const Operand& operand);
 
+// Throws ContractError where the weight has no bytes, as after a move.
+void check_packed(const char* operation, const PackedWeight& w);
+
 // The level that OCTAVO_CPU or the machine gives; its error as ContractError.
 Isa selected_level(const char* operation);
 

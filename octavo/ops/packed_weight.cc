@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "octavo/formats/traits.h"
 #include "octavo/kernels/select.h"
 #include "octavo/ops/gemm.h"
 #include "octavo/ops/gemm_internal.h"
@@ -20,6 +21,13 @@ AlignedBytes::AlignedBytes(std::size_t size) : size_(size) {
 }
 
 void AlignedBytes::Free::operator()(std::uint8_t* p) const { std::free(p); }
+
+void check_packed(const char* operation, const PackedWeight& w) {
+  if (w.n == 0 || w.bytes.data() != nullptr) return;
+  throw ContractError(fmt::format(
+      "{}: given a packed weight ({}, {}) without its bytes, expected one as pack_weight made it",
+      operation, w.n, w.k));
+}
 
 PackedWeight pack_weight(const Operand& w, const Context& context) {
   check_operand("pack_weight", "w", w);
@@ -42,10 +50,17 @@ PackedWeight pack_weight(const Operand& w, const Context& context) {
 
 void unpack_weight(const PackedWeight& w, void* dst, std::size_t dst_stride,
                    const Context& context) {
-  if (dst == nullptr || dst_stride < w.k) {
+  check_packed("unpack_weight", w);
+  if (w.n == 0) return;
+  const std::size_t element = static_cast<std::size_t>(bits_per_element(w.format)) / 8;
+  const bool misaligned = reinterpret_cast<std::uintptr_t>(dst) % element != 0;
+  if (dst == nullptr || misaligned || (w.n > 1 && dst_stride < w.k)) {
     throw ContractError(
-        fmt::format("unpack_weight: given {} of stride {}, expected a matrix ({}, {})",
-                    dst == nullptr ? "null" : "dst", dst_stride, w.n, w.k));
+        fmt::format("unpack_weight: given {} with stride {}, expected a matrix ({}, {}) of {}",
+                    dst == nullptr ? "dst null"
+                    : misaligned   ? "misaligned dst"
+                                   : "dst",
+                    dst_stride, w.n, w.k, format_name(w.format)));
   }
   const kernels::PackKernels& kernels = kernels::pack_kernels(selected_level("unpack_weight"));
   const std::size_t all = strip_count(w.n);
