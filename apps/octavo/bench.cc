@@ -38,8 +38,8 @@ struct Arguments {
 constexpr const char* kFooter =
     R"(Each kernel is checked against the scalar reference first, then measured in turn with the fastest
 loop that only reads (roof read), moves the same bytes (stream in:out) or computes (fma, dot).
-Value: median. Share: median over pairs of value / roof; its quartiles stand beside it. With several
-threads, pairs while the machine does not run them at once are dropped. OCTAVO_CPU chooses the kernels.
+Value: median. Share: median over pairs of value / roof; its quartiles stand beside it. Pairs during
+which the machine does not run all threads at once are dropped. OCTAVO_CPU chooses the kernels.
 
 Examples:
   octavo bench
@@ -59,7 +59,7 @@ std::size_t available_bytes() {
 
 // 256 MiB, and twice the last-level cache up to 1 GiB: more than caches hold.
 std::size_t wanted_bytes(const BenchRequest& request) {
-  if (request.quick) return std::size_t{8} << 20;
+  if (request.quick) return std::size_t{1} << 20;
   const long cache = std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE));
   return std::clamp<std::size_t>(2 * static_cast<std::size_t>(cache), 256 << 20, 1 << 30) /
          kernels::kReadStep * kernels::kReadStep;
@@ -90,6 +90,20 @@ Result<BenchContext> make_context(BenchRequest request) {
                     human_bytes(static_cast<double>(wanted))));
   return context;
 }
+
+}  // namespace
+
+Result<void> check_memory(const BenchContext& context, std::size_t bytes) {
+  if (bytes <= context.most_bytes) return {};
+  return fail(
+      ErrorCode::bad_value,
+      fmt::format("--m, --n, --k: so large a row needs {} of memory, and {} is half of what "
+                  "is available; give smaller ones",
+                  human_bytes(static_cast<double>(bytes)),
+                  human_bytes(static_cast<double>(context.most_bytes))));
+}
+
+namespace {
 
 std::vector<BenchCase> list_cases(const BenchContext& context) {
   const BenchRequest& request = context.request;
@@ -154,6 +168,7 @@ Result<std::optional<BenchRow>> measure(const BenchCase& row, BenchContext& cont
   }
   PairRules rules{.pairs = context.request.pairs, .most_pairs = 4 * context.request.pairs};
   if (context.request.quick) rules.least_seconds = 1e-3;
+  rules.settle = prepared->settle;
   if (row.threads > 1) rules.undisturbed = [&] { return threads_scale(context, row.threads); };
   measured.figures = measure_pairs(prepared->kernel, prepared->roof, rules, steady_seconds);
   return measured;
@@ -203,13 +218,13 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--m", request.m, "Rows of activations, of gemv and gemm")
       ->option_text("M,..")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(kProductSize);
   command->add_option("--n", request.n, "Rows of the weight")
       ->option_text("N")
-      ->check(CLI::PositiveNumber);
+      ->check(kProductSize);
   command->add_option("--k", request.k, "Columns of the weight")
       ->option_text("K")
-      ->check(CLI::PositiveNumber);
+      ->check(kProductSize);
   command
       ->add_option("--formats", request.formats,
                    "Only rows whose formats contain one of these, e.g. e4m3fn")

@@ -40,12 +40,16 @@ struct BenchContext {
   ThreadPool& pool(int threads) { return pools.try_emplace(threads, threads).first->second; }
 };
 
+// An error unless one case may take so much.
+Result<void> check_memory(const BenchContext& context, std::size_t bytes);
+
 struct PreparedCase {
   // Runs the kernel and holds its result against the reference; the largest difference relative to
   // the largest magnitude of the reference, 0 for the same bits. Empty: nothing to check.
   std::function<Result<double>()> check;
   Timed kernel;
-  Timed roof;  // run empty: none
+  Timed roof;                         // run empty: none
+  std::function<void()> settle = {};  // see PairRules
 };
 
 struct BenchCase {

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "bench_case.h"
 #include "bench_product.h"
@@ -20,6 +22,9 @@ namespace {
 constexpr std::size_t kBlock = 128;
 // From so many rows on a weight is used so often that one copy of it does.
 constexpr std::size_t kRowsOfOneCopy = 128;
+
+// Of small weights, which then stay in caches.
+constexpr std::size_t kMostCopies = 4096;
 
 enum class Against { read, arithmetic };
 
@@ -204,11 +209,16 @@ Result<double> check(const ProductKernel& kernel, const ProductData& d, const Pr
 
 Result<PreparedCase> prepare(const ProductKernel& kernel, Against against, std::size_t m,
                              std::size_t n, std::size_t k, int threads, BenchContext& context) {
-  const std::shared_ptr<ProductData> data = make_data(m, n, k);
   const std::size_t weight_bytes = n * k * kernel.weight_bits / 8;
-  const std::size_t copies = against == Against::arithmetic && m >= kRowsOfOneCopy
-                                 ? 1
-                                 : ceil_div(context.memory_bytes, weight_bytes);
+  const std::size_t copies =
+      against == Against::arithmetic && m >= kRowsOfOneCopy
+          ? 1
+          : std::min(ceil_div(context.memory_bytes, weight_bytes), kMostCopies);
+  // Packed weights have multiples of 32 rows; values as f32, and once in the operand's format.
+  const std::size_t packed_bytes =
+      ceil_div(n, kernels::kStrip) * kernels::kStrip * ceil_div(k, 2) * 2 * kernel.weight_bits / 8;
+  OCTAVO_CHECK(check_memory(context, 8 * (m * k + n * k) + 4 * m * n + copies * packed_bytes));
+  const std::shared_ptr<ProductData> data = make_data(m, n, k);
   ThreadPool& pool = context.pool(threads);
   OCTAVO_TRY(const Product product, kernel.make(*data, copies, pool));
 
@@ -218,6 +228,9 @@ Result<PreparedCase> prepare(const ProductKernel& kernel, Against against, std::
     product.run(next);
     next = (next + 1) % copies;
   };
+  // Threads of other libraries spin for a while after a call, and would slow the roof down.
+  if (!kernel.order_c && threads > 1)
+    prepared.settle = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
   if (against == Against::read) {
     prepared.kernel.work = 1e-9 * static_cast<double>(weight_bytes);
     prepared.roof = read_roof(context, threads);

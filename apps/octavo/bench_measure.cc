@@ -67,6 +67,7 @@ PairFigures measure_pairs(const Timed& kernel, const Timed& roof, const PairRule
     const bool quiet_before = undisturbed();
     const double roof_before = has_roof ? roof_time->seconds() : 0;
     const double value = kernel.work / kernel_time.seconds();
+    if (rules.settle) rules.settle();
     const double roof_seconds = has_roof ? (roof_before + roof_time->seconds()) / 2 : 0;
     if (!undisturbed() || !quiet_before) {
       ++figures.dropped;

@@ -20,6 +20,8 @@ struct PairRules {
   // Asked before and after each pair; a pair with a no on either side is dropped. Empty: always
   // yes.
   std::function<bool()> undisturbed = {};
+  // Called after each timing of the kernel, before its roof is timed again. Empty: nothing.
+  std::function<void()> settle = {};
 };
 
 struct Quartiles {

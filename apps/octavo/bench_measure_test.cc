@@ -101,6 +101,18 @@ TEST(BenchMeasure, ShortCallsAreRepeated) {
   EXPECT_EQ(figures.roof_value, 2);
 }
 
+TEST(BenchMeasure, SettlesBetweenKernelAndRoof) {
+  FakeMachine machine;
+  const PairRules rules{.pairs = 2, .settle = [&] {
+                          machine.calls += 's';
+                          machine.now += 1000;
+                        }};
+  const PairFigures figures =
+      measure_pairs(machine.work('k', 1, {1}), machine.work('r', 1, {1}), rules, machine.clock);
+  EXPECT_EQ(machine.calls, "kkrrrksrrksr");
+  EXPECT_EQ(figures.share.low, 1);
+}
+
 TEST(BenchMeasure, WithoutARoofTheKernelAlone) {
   FakeMachine machine;
   const PairFigures figures =

@@ -1,4 +1,5 @@
 #include <cblas.h>
+#include <fmt/format.h>
 
 #include <memory>
 
@@ -34,7 +35,10 @@ Result<Product> make(const ProductData& data, std::size_t copies, ThreadPool& po
 }  // namespace
 
 std::vector<ProductKernel> openblas_kernels() {
-  return {{"openblas sgemm", "f32 x f32", 32, false, false, false, false, make}};
+  // With the kernels that it took for this processor: an old release may not know it, and then
+  // OPENBLAS_CORETYPE=SkylakeX helps.
+  return {{fmt::format("openblas {}", openblas_get_corename()), "f32 x f32", 32, false, false,
+           false, false, make}};
 }
 
 }  // namespace octavo::app

@@ -34,7 +34,7 @@ struct StreamOp {
   std::string formats;
   std::size_t in_bits, out_bits;       // of an element
   std::size_t in_lines, out_lines;     // the roof's mix
-  std::size_t scale_rows, scale_cols;  // elements that share one; 0: no scales
+  std::size_t scale_rows, scale_cols;  // elements that share one; kBand, 0: no scales
   bool codes_in;                       // in is FP8 codes, not floats
   std::function<void(const CastKernels&, const BandArgs&)> run;
 };
@@ -43,16 +43,20 @@ struct StreamOp {
 struct StreamData {
   std::size_t n, k, copies;
   std::size_t in_row, out_row;  // bytes
-  std::size_t band_scales;      // of one band
+  std::size_t scale_rows;       // rows that share scales
+  std::size_t row_scales;       // scales of such rows; 0: none
   ops::AlignedBytes in, out;
   std::vector<float> scales;
 
-  std::size_t bands() const { return ceil_div(n, kBand); }  // of one copy
+  std::size_t bands() const { return ceil_div(n, kBand); }                     // of one copy
+  std::size_t band_scales() const { return kBand / scale_rows * row_scales; }  // of a whole band
   BandArgs band(std::size_t copy, std::size_t first, std::size_t count) {
     const std::size_t row = copy * n + first * kBand;
+    const std::size_t rows = std::min(count * kBand, n - first * kBand);
     return {in.data() + row * in_row, out.data() + row * out_row,
-            std::span(scales).subspan((copy * bands() + first) * band_scales, count * band_scales),
-            std::min(count * kBand, n - first * kBand), k};
+            std::span(scales).subspan((copy * bands() + first) * band_scales(),
+                                      ceil_div(rows, scale_rows) * row_scales),
+            rows, k};
   }
 };
 
@@ -91,8 +95,9 @@ std::shared_ptr<StreamData> make_data(const StreamOp& op, std::size_t n, std::si
   data->out = ops::AlignedBytes(data->copies * n * data->out_row);
   fill(data->in, op.codes_in);
   std::memset(data->out.data(), 0, data->out.size());
-  data->band_scales = op.scale_rows == 0 ? 0 : kBand / op.scale_rows * ceil_div(k, op.scale_cols);
-  data->scales.resize(data->copies * data->bands() * data->band_scales);
+  data->scale_rows = op.scale_rows;
+  data->row_scales = op.scale_cols == 0 ? 0 : ceil_div(k, op.scale_cols);
+  data->scales.resize(data->copies * data->bands() * data->band_scales());
   for (std::size_t i = 0; i < data->scales.size(); ++i)
     data->scales[i] = 0x1p-6f * (1 + static_cast<float>(i % 8) / 8);
   return data;
@@ -123,7 +128,7 @@ Result<double> check(const StreamOp& op, const CastKernels& kernels, StreamData&
       const BandArgs band = data.band(i / data.bands(), i % data.bands(), 1);
       std::vector<std::uint8_t> out(band.rows * data.out_row);
       std::vector<float> scales(band.scales.size());
-      std::copy_n(scales_before.begin() + static_cast<std::ptrdiff_t>(i * data.band_scales),
+      std::copy_n(scales_before.begin() + static_cast<std::ptrdiff_t>(i * data.band_scales()),
                   scales.size(), scales.begin());
       op.run(kernels::cast_kernels(Isa::generic), {band.in, out.data(), scales, band.rows, band.k});
       if (std::equal(out.begin(), out.end(), band.out) &&
@@ -141,6 +146,7 @@ Result<PreparedCase> prepare(const StreamOp& op, std::size_t n, std::size_t k, i
                              BenchContext& context) {
   if (op.in_bits % 8 != 0 && k % 2 != 0)
     return fail(ErrorCode::bad_value, fmt::format("--k {}: {} needs an even one", k, op.formats));
+  OCTAVO_CHECK(check_memory(context, ceil_div(n * k * (op.in_bits + op.out_bits), 8)));
   const std::shared_ptr<StreamData> data = make_data(op, n, k, context);
   const CastKernels& kernels = kernels::cast_kernels(context.isa);
   ThreadPool& pool = context.pool(threads);
@@ -207,8 +213,9 @@ StreamOp cast_op(Format from, std::size_t bits) {
   const auto run = [=](const CastKernels& kernels, const BandArgs& band) {
     kernels.cast({from, band.in, Format::e4m3fn, band.out, band.rows * band.k, Overflow::saturate});
   };
-  return {"cast", fmt::format("{} -> e4m3fn", format_name(from)), bits, 8, bits / 8, 1, 0, 0, false,
-          run};
+  return {
+      "cast", fmt::format("{} -> e4m3fn", format_name(from)), bits, 8, bits / 8, 1, kBand, 0, false,
+      run};
 }
 
 }  // namespace

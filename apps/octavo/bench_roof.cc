@@ -7,7 +7,7 @@
 namespace octavo::app {
 namespace {
 
-constexpr std::size_t kPeakSteps = 20'000;
+constexpr std::size_t kPeakSteps = 200'000;
 constexpr double kLeastScaling = 0.9;
 
 // Keeps what a roof computes alive.
@@ -80,7 +80,7 @@ bool threads_scale(BenchContext& context, int threads) {
   const auto rate = [&](int count) {
     const Timed timed = peak_roof(context.pool(count), peak);
     timed.run();  // wakes the threads
-    constexpr int kCalls = 10;
+    constexpr int kCalls = 4;
     const double start = steady_seconds();
     for (int i = 0; i < kCalls; ++i) timed.run();
     return kCalls * timed.work / (steady_seconds() - start);

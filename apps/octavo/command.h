@@ -37,6 +37,10 @@ void add_open_options(CLI::App& command, OpenOptions& options);
 // --missing-scale-as-one, --u8-as-e4m3 and --weight-block-size, of commands that only look.
 void add_pairing_options(CLI::App& command, PairingOptions& options);
 
+// Sizes M, N and K of a product that options may give: none is larger, and no product of two of
+// them and the bytes of an element overflows.
+inline const CLI::Range kProductSize{std::uint64_t{1}, std::uint64_t{1} << 28};
+
 // --quant-method, of every command that reads a source without changing what it is.
 void add_quant_method(CLI::App& command, std::string& method);
 

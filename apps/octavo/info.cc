@@ -94,11 +94,11 @@ void add_info(CLI::App& app, int& status) {
       ->type_name("OP");
   const auto size = [&](const char* name, std::uint64_t& value, const char* what) {
     command->add_option(name, value, what)
-        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
+        ->check(kProductSize)
         ->type_name("N")
         ->capture_default_str();
   };
-  size("--m", plan->m, "Rows of activations");
+  size("--m", plan->m, "Rows of activations, of gemm");
   size("--n", plan->n, "Columns: rows of the weight");
   size("--k", plan->k, "Length of the sums");
   command->add_option("--weights", plan->weights, "Format of the weight")
@@ -109,7 +109,6 @@ void add_info(CLI::App& app, int& status) {
       ->capture_default_str();
   command->add_option("--threads", plan->threads, "Threads for the plan (0: all allowed)")
       ->type_name("N");
-  command->add_flag("--row-major", plan->row_major, "Plan for a weight left as in the file");
   command->callback([json, plan, &status] {
     const Result<void> result = plan->op.empty() ? run(*json) : print_plan(*plan, *json);
     status = result ? kFine : report_error(result.error());

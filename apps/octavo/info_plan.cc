@@ -36,9 +36,7 @@ Result<void> print_plan(const PlanQuestion& question, bool as_json) {
                                      .n = question.n,
                                      .k = question.k,
                                      .weight_format = weights,
-                                     .activation_format = activations,
-                                     .layout = question.row_major ? kernels::WeightLayout::row_major
-                                                                  : kernels::WeightLayout::packed};
+                                     .activation_format = activations};
   const kernels::GemmMachine machine = kernels::gemm_machine(isa, threads);
   const kernels::GemmPlan plan = kernels::plan_gemm(problem, machine);
   const std::string why = kernels::explain(plan, problem, machine);
@@ -66,8 +64,7 @@ Result<void> print_plan(const PlanQuestion& question, bool as_json) {
   print_out("threads    {}\n", split_words(plan));
   print_out("pieces     {} rows at a time, {} columns through K together\n", plan.row_chunk,
             plan.group * kernels::kStrip);
-  print_out("weights    {}, {}\n", question.row_major ? "row-major, packed at every use" : "packed",
-            human_bytes(static_cast<double>(bytes)));
+  print_out("weights    {} packed\n", human_bytes(static_cast<double>(bytes)));
   print_out("why        {}\n", why);
   return {};
 }

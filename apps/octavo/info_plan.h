@@ -14,7 +14,6 @@ struct PlanQuestion {
   std::string weights = "e4m3fn";
   std::string activations = "bf16";
   int threads = 0;  // 0: all allowed ones
-  bool row_major = false;
 };
 
 // bad_value: a format that has no plan.

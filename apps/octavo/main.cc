@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <memory>
+#include <new>
 
 #include "command.h"
 #include "help_format.h"
@@ -57,6 +58,9 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kFine : kBadUsage;
+  } catch (const std::bad_alloc&) {
+    print_err("octavo: out of memory\n");
+    return kFailed;
   } catch (const std::exception& error) {
     print_err("octavo: internal error: {}\n", printable(error.what()));
     return kFailed;

@@ -20,8 +20,10 @@ using kernels::GemmPlan;
 using kernels::GemmSplit;
 using kernels::kChunk;
 using kernels::kStrip;
-using kernels::kStripsAtOnce;
 using kernels::Scales;
+
+// Strips of a weight that is not packed which are packed together before they are used.
+constexpr std::size_t kStripsAtOnce = 4;
 
 // Activations of fewer elements are packed by the calling thread alone.
 constexpr std::size_t kPackAlone = 1 << 16;
@@ -112,13 +114,7 @@ class Product {
         k_block_(order_block(row_scales_.width, w.scale.width)) {
     const Isa isa = options.force_isa ? options.isa : selected_level("gemm");
     const kernels::GemmMachine machine = kernels::gemm_machine(isa, context_.pool->threads());
-    const kernels::GemmProblem problem{
-        a.matrix.rows,
-        w.n,
-        w.k,
-        w.format,
-        a.matrix.format,
-        w.packed != nullptr ? kernels::WeightLayout::packed : kernels::WeightLayout::row_major};
+    const kernels::GemmProblem problem{a.matrix.rows, w.n, w.k, w.format, a.matrix.format};
     plan_ = kernels::plan_gemm(problem, machine, options.shape, options.arithmetic);
     kernel_ = kernels::gemm_kernel(plan_);
     pack_ = &kernels::pack_kernels(isa);
@@ -252,17 +248,22 @@ void check_output(const Output& c, std::size_t m, std::size_t n) {
     throw ContractError(
         fmt::format("gemm: given c with stride {}, expected at least {}, one row", c.stride, n));
   }
+  if (!is_addressable(m, n, c.stride, c.format)) {
+    throw ContractError(
+        fmt::format("gemm: given c ({}, {}) with stride {}, expected one that memory can hold", m,
+                    n, c.stride));
+  }
   const std::size_t element = static_cast<std::size_t>(bits_per_element(c.format)) / 8;
   if (reinterpret_cast<std::uintptr_t>(c.data) % element != 0) {
     throw ContractError(
-        fmt::format("gemm: given c with misaligned {} elements, expected aligned "
-                    "to {} bytes",
+        fmt::format("gemm: given c with misaligned {} elements, expected aligned to {} bytes",
                     format_name(c.format), element));
   }
 }
 
 void check_and_run(const Operand& a, const Weight& w, const Output& c, const GemmOptions& options) {
   check_operand("gemm", "a", a);
+  if (options.context != nullptr) check_context("gemm", *options.context);
   if (a.matrix.cols != w.k) {
     throw ContractError(fmt::format("gemm: given a ({}, {}) and w ({}, {}), expected one K",
                                     a.matrix.rows, a.matrix.cols, w.n, w.k));

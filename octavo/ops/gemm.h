@@ -38,6 +38,8 @@ class AlignedBytes {
  public:
   AlignedBytes() = default;
   explicit AlignedBytes(std::size_t size);
+  AlignedBytes(AlignedBytes&& other) noexcept;
+  AlignedBytes& operator=(AlignedBytes&& other) noexcept;
   std::uint8_t* data() { return data_.get(); }
   const std::uint8_t* data() const { return data_.get(); }
   std::size_t size() const { return size_; }
@@ -70,7 +72,7 @@ struct PackedWeight {
 // ContractError: shapes, strides, formats or blocks that the kernels do not take.
 PackedWeight pack_weight(const Operand& w, const Context& context = default_context());
 
-// The codes back, into dst (n, k), one element each.
+// The codes back, into dst (n, k), one element each. ContractError as above.
 void unpack_weight(const PackedWeight& w, void* dst, std::size_t dst_stride,
                    const Context& context = default_context());
 
@@ -91,6 +93,7 @@ struct GemmOptions {
 
 // a: (m, k), in an 8-bit floating-point format, bf16 or f32. bf16 below 2^-100 counts as +0 against
 // 8-bit weights, below 2^-40 against bf16 ones.
+// c overlaps no operand.
 // ContractError: a contract that is broken, by operation, given and expected; OCTAVO_CPU names a
 // level that this machine lacks.
 void gemm(const Operand& a, const PackedWeight& w, const Output& c,

@@ -10,8 +10,15 @@ namespace octavo::ops {
 // Throws ContractError that begins with `operation` and names the operand.
 void check_operand(const char* operation, const char* name, const Operand& operand);
 
-// Throws ContractError where the weight has no bytes, as after a move.
+// The same for a weight that was packed: it is whole, not moved from, its sizes fit one another.
 void check_packed(const char* operation, const PackedWeight& w);
+
+// Throws ContractError if the context has no pool.
+void check_context(const char* operation, const Context& context);
+
+// Whether addresses reach the last of `lines` lines (at least 1) of `length` elements, `stride`
+// apart. What passes can be padded and multiplied by an element's size without overflow.
+bool is_addressable(std::size_t lines, std::size_t length, std::size_t stride, Format format);
 
 // The level that OCTAVO_CPU or the machine gives; its error as ContractError.
 Isa selected_level(const char* operation);

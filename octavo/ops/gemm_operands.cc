@@ -34,6 +34,8 @@ bool is_operand_format(Format format) {
       fmt::format("{}: given {} with {}, expected {}", operation, name, given, expected));
 }
 
+constexpr std::string_view kAddressable = "one that memory can hold";
+
 bool is_aligned(const void* p, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
 }
@@ -54,10 +56,15 @@ void check_scale(const char* operation, const char* name, const Operand& operand
     refuse(operation, name, fmt::format("scales per block of {} x {}", rows, cols),
            "blocks of at least one row and of 32, 64, a multiple of 128 or all columns");
   }
-  const std::size_t grid_cols = ceil_div(operand.matrix.cols, cols);
+  const std::size_t grid_cols = whole_rows ? 1 : ceil_div(operand.matrix.cols, cols);
+  const std::size_t grid_rows =
+      rows >= operand.matrix.rows ? 1 : ceil_div(operand.matrix.rows, rows);
   if (scale.stride < grid_cols && operand.matrix.rows > rows) {
     refuse(operation, name, fmt::format("scales of stride {}", scale.stride),
            fmt::format("at least {}, the blocks of a row", grid_cols));
+  }
+  if (!is_addressable(grid_rows, grid_cols, scale.stride, scale.format)) {
+    refuse(operation, name, fmt::format("scales of stride {}", scale.stride), kAddressable);
   }
 }
 
@@ -79,12 +86,48 @@ void check_operand(const char* operation, const char* name, const Operand& opera
     refuse(operation, name, fmt::format("stride {}", m.stride),
            fmt::format("at least {}, one {}", contiguous, operand.transposed ? "column" : "row"));
   }
+  if (!is_addressable(lines, contiguous, m.stride, m.format)) {
+    refuse(operation, name, fmt::format("({}, {}) of stride {}", m.rows, m.cols, m.stride),
+           kAddressable);
+  }
   const auto bytes = static_cast<std::size_t>(bits_per_element(m.format)) / 8;
   if (!is_aligned(m.data, bytes)) {
     refuse(operation, name, fmt::format("misaligned {} elements", format_name(m.format)),
            fmt::format("aligned to {} bytes", bytes));
   }
   check_scale(operation, name, operand);
+}
+
+void check_packed(const char* operation, const PackedWeight& w) {
+  const auto refuse_size = [&](std::string_view what, std::size_t given, std::size_t expected) {
+    refuse(operation, "w", fmt::format("{} {}", given, what),
+           fmt::format("{} for ({}, {}) in {}, as pack_weight makes", expected, w.n, w.k,
+                       format_name(w.format)));
+  };
+  if (!is_operand_format(w.format) || w.k == 0 ||
+      !is_addressable(std::max<std::size_t>(w.n, 1), w.k, w.k, w.format)) {
+    refuse(operation, "w", fmt::format("({}, {}) in {}", w.n, w.k, format_name(w.format)),
+           "a weight that pack_weight made");
+  }
+  const std::size_t bytes = kernels::packed_weight_bytes(w.format, w.n, w.k);
+  if (w.bytes.size() != bytes) refuse_size("bytes", w.bytes.size(), bytes);
+  const std::size_t scales = (w.scale.per_strip ? strip_count(w.n) : 1) *
+                             (w.scale.width == 0 ? 1 : ceil_div(w.k, w.scale.width)) *
+                             (w.scale.lanes ? kStrip : 1);
+  if (w.scale.data.size() != scales) refuse_size("scales", w.scale.data.size(), scales);
+}
+
+void check_context(const char* operation, const Context& context) {
+  if (context.pool == nullptr) refuse(operation, "context", "pool null", "a pool");
+}
+
+bool is_addressable(std::size_t lines, std::size_t length, std::size_t stride, Format format) {
+  // No processor has more than 2^57 bytes of addresses.
+  constexpr std::size_t kMostBits = std::size_t{1} << 60;
+  std::size_t elements = 0;
+  return !__builtin_mul_overflow(lines - 1, stride, &elements) &&
+         !__builtin_add_overflow(elements, length, &elements) &&
+         elements <= kMostBits / static_cast<std::size_t>(bits_per_element(format));
 }
 
 Isa selected_level(const char* operation) {

@@ -172,10 +172,21 @@ TEST_F(GemmRefusals, PackedWeights) {
   const PackedWeight wide = pack_weight(w);
   expect_refusal([&] { unpack_weight(wide, bytes + 1, 96); }, "unpack_weight", "misaligned dst",
                  "of bf16");
-  const PackedWeight empty{Format::e4m3fn, 4, 96, {}, {}};  // as after a move
-  expect_refusal([&] { gemm(a, empty, c); }, "gemm", "without its bytes", "pack_weight made it");
-  expect_refusal([&] { unpack_weight(empty, bytes, 96); }, "unpack_weight", "without its bytes",
-                 "pack_weight made it");
+  const PackedWeight empty{Format::e4m3fn, 4, 96, {}, {.data = {1.0f}}};  // as after a move
+  expect_refusal([&] { gemm(a, empty, c); }, "gemm", "w with 0 bytes", "as pack_weight makes");
+  expect_refusal([&] { unpack_weight(empty, bytes, 96); }, "unpack_weight", "w with 0 bytes",
+                 "as pack_weight makes");
+}
+
+TEST_F(GemmRefusals, ContextsWithoutAPool) {
+  const Context none{};
+  GemmOptions options;
+  options.context = &none;
+  const PackedWeight packed = pack_weight(w);
+  expect_refusal([&] { gemm(a, w, c, options); }, "gemm", "pool null", "a pool");
+  expect_refusal([&] { pack_weight(w, none); }, "pack_weight", "pool null", "a pool");
+  expect_refusal([&] { unpack_weight(packed, codes.data(), 96, none); }, "unpack_weight",
+                 "pool null", "a pool");
 }
 
 TEST_F(GemmRefusals, NothingToDoIsDone) {
@@ -194,6 +205,58 @@ TEST_F(GemmRefusals, NothingToDoIsDone) {
   gemm(a, w, c);
   EXPECT_EQ(out[0], 96.0f);
   EXPECT_EQ(out[1], 7.0f);
+}
+
+// Sizes and offsets that no memory has: refused, not wrapped around.
+TEST(GemmRefusalsOf, SizesBeyondMemory) {
+  constexpr std::size_t kMost = SIZE_MAX;
+  std::vector<float> c(64), scale(8, 1.0f);
+  std::vector<std::uint8_t> codes(4096, 0x38);
+  const Operand w{{Format::e4m3fn, codes.data(), 4, 96, 96}, {}, false};
+  const PackedWeight packed = pack_weight(w);
+  const Output output{Format::f32, c.data(), 4};
+  struct Sizes {
+    std::size_t rows, cols, stride;
+    bool transposed;
+  };
+  for (const auto& [rows, cols, stride, transposed] :
+       {Sizes{kMost, 96, 96, false}, Sizes{std::size_t{1} << 57, 128, 128, false},
+        Sizes{1, kMost, kMost, false}, Sizes{1, std::size_t{1} << 61, 0, false},
+        Sizes{2, 96, kMost, false}, Sizes{4, kMost, 4, true}, Sizes{4, 2, kMost, true}}) {
+    const Operand big{{Format::e4m3fn, codes.data(), rows, cols, stride}, {}, transposed};
+    EXPECT_THROW(pack_weight(big), ContractError) << rows << " x " << cols;
+    EXPECT_THROW(gemm(big, big, output), ContractError) << rows << " x " << cols;
+    EXPECT_THROW(gemm(big, packed, output), ContractError) << rows << " x " << cols;
+  }
+  EXPECT_THROW(gemm(w, packed, {Format::f32, c.data(), kMost}), ContractError);
+  Operand scaled = w;
+  scaled.scale = {scale.data(), kMost, {1, 96}, Format::f32};
+  EXPECT_THROW(gemm(scaled, packed, output), ContractError);
+  scaled.scale = {scale.data(), 0, {1, kMost}, Format::f32};  // a scale per row, none apart
+  EXPECT_THROW(gemm(scaled, packed, output), ContractError);
+  EXPECT_THROW(AlignedBytes{kMost}, std::bad_alloc);
+}
+
+TEST(GemmRefusalsOf, PackedWeightsThatAreNotWhole) {
+  std::vector<float> c(64);
+  std::vector<std::uint8_t> codes(4096, 0x38);
+  const Operand a{{Format::e4m3fn, codes.data(), 2, 96, 96}, {}, false};
+  const Operand w{{Format::e4m3fn, codes.data(), 4, 96, 96}, {}, false};
+  const auto refused = [&](auto&& change) {
+    PackedWeight packed = pack_weight(w);
+    change(packed);
+    EXPECT_THROW(gemm(a, packed, {Format::f32, c.data(), 4}), ContractError);
+    EXPECT_THROW(unpack_weight(packed, codes.data(), 96), ContractError);
+  };
+  PackedWeight taken = pack_weight(w);
+  refused([&](PackedWeight& p) { taken = std::move(p); });
+  EXPECT_EQ(taken.bytes.size(), 32u * 96);
+  refused([](PackedWeight& p) { p.format = Format::f32; });
+  refused([](PackedWeight& p) { p.format = Format::f16; });
+  refused([](PackedWeight& p) { p.n = 33; });
+  refused([](PackedWeight& p) { p.k = 0; });
+  refused([](PackedWeight& p) { p.scale.data.clear(); });
+  refused([](PackedWeight& p) { p.scale.lanes = true; });
 }
 
 }  // namespace

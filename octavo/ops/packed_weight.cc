@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #include "octavo/formats/traits.h"
 #include "octavo/kernels/select.h"
@@ -14,23 +16,27 @@ namespace octavo::ops {
 AlignedBytes::AlignedBytes(std::size_t size) : size_(size) {
   if (size == 0) return;
   constexpr std::size_t kLine = 64;
+  if (size > PTRDIFF_MAX) throw std::bad_alloc();  // rounded up it might become 0
   auto* p =
       static_cast<std::uint8_t*>(std::aligned_alloc(kLine, (size + kLine - 1) / kLine * kLine));
   if (p == nullptr) throw std::bad_alloc();
   data_.reset(p);
 }
 
-void AlignedBytes::Free::operator()(std::uint8_t* p) const { std::free(p); }
+AlignedBytes::AlignedBytes(AlignedBytes&& other) noexcept
+    : data_(std::move(other.data_)), size_(std::exchange(other.size_, 0)) {}
 
-void check_packed(const char* operation, const PackedWeight& w) {
-  if (w.n == 0 || w.bytes.data() != nullptr) return;
-  throw ContractError(fmt::format(
-      "{}: given a packed weight ({}, {}) without its bytes, expected one as pack_weight made it",
-      operation, w.n, w.k));
+AlignedBytes& AlignedBytes::operator=(AlignedBytes&& other) noexcept {
+  data_ = std::move(other.data_);
+  size_ = std::exchange(other.size_, 0);
+  return *this;
 }
+
+void AlignedBytes::Free::operator()(std::uint8_t* p) const { std::free(p); }
 
 PackedWeight pack_weight(const Operand& w, const Context& context) {
   check_operand("pack_weight", "w", w);
+  check_context("pack_weight", context);
   const ConstMatrix& m = w.matrix;
   const kernels::PackKernels& kernels = kernels::pack_kernels(selected_level("pack_weight"));
   PackedWeight packed{m.format, m.rows, m.cols,
@@ -51,8 +57,9 @@ PackedWeight pack_weight(const Operand& w, const Context& context) {
 void unpack_weight(const PackedWeight& w, void* dst, std::size_t dst_stride,
                    const Context& context) {
   check_packed("unpack_weight", w);
+  check_context("unpack_weight", context);
   if (w.n == 0) return;
-  const std::size_t element = static_cast<std::size_t>(bits_per_element(w.format)) / 8;
+  const auto element = static_cast<std::size_t>(bits_per_element(w.format)) / 8;
   const bool misaligned = reinterpret_cast<std::uintptr_t>(dst) % element != 0;
   if (dst == nullptr || misaligned || (w.n > 1 && dst_stride < w.k)) {
     throw ContractError(

@@ -34,7 +34,8 @@ void expect_keys(const nlohmann::json& object, const Names& expected) {
 }
 
 TEST(Commands, HelpShowsAnExampleAndTheMemoryLimit) {
-  for (const char* command : {"quantize", "dequantize", "inspect", "verify", "compare", "info"}) {
+  for (const char* command :
+       {"quantize", "dequantize", "inspect", "verify", "compare", "bench", "info"}) {
     const Outcome run = run_octavo({command, "--help"});
     EXPECT_EQ(run.status, 0) << command;
     EXPECT_EQ(run.err, "");
@@ -57,6 +58,7 @@ TEST(Commands, HelpFitsAHundredColumns) {
                                              {"inspect", "--help"},
                                              {"verify", "--help"},
                                              {"compare", "--help"},
+                                             {"bench", "--help"},
                                              {"info", "--help"}}) {
     const std::string help = run_octavo(arguments).out;
     EXPECT_THAT(help, Not(HasSubstr("\n\n\n")));
@@ -187,9 +189,40 @@ TEST(InfoPlan, NamesKernelPiecesAndReason) {
   EXPECT_EQ(plain.at("kernel"), "generic_plain_fma");
   EXPECT_EQ(run_octavo({"info", "--op", "conv"}).status, 2);
   EXPECT_EQ(run_octavo({"info", "--op", "gemm", "--m", "0"}).status, 2);
+  EXPECT_EQ(run_octavo({"info", "--op", "gemm", "--n", "999999999999"}).status, 2);
   const Outcome format = run_octavo({"info", "--op", "gemm", "--weights", "f16"});
   EXPECT_NE(format.status, 0);
   EXPECT_THAT(format.err, HasSubstr("given f16, expected e4m3fn"));
+}
+
+TEST(Bench, RefusesSizesThatMemoryDoesNotHold) {
+  const std::string most = std::to_string(1 << 28);
+  for (const char* op : {"gemv", "gemm", "quantize", "dequantize", "cast"}) {
+    const Outcome run =
+        run_octavo({"bench", "--op", op, "--m", most, "--n", most, "--k", most, "--threads", "1"});
+    EXPECT_EQ(run.status, 2) << op;
+    EXPECT_THAT(run.err, HasSubstr("give smaller ones")) << op;
+  }
+  for (const char* size : {"--m", "--n", "--k"}) {
+    const Outcome run = run_octavo({"bench", "--op", "gemm", size, "18446744073709551615"});
+    EXPECT_EQ(run.status, 2) << size;
+    EXPECT_THAT(run.err, HasSubstr("not in range 1 to 268435456")) << size;
+  }
+}
+
+TEST(Bench, MeasuresTheSmallestProduct) {
+  const Outcome run = run_octavo({"bench", "--quick", "--op", "gemv,gemm", "--m", "1", "--n", "1",
+                                  "--k", "1", "--threads", "1", "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  for (const auto& row : run.json().at("results")) EXPECT_EQ(row.at("error"), 0.0) << row;
+}
+
+// The last block row of a matrix is cut.
+TEST(Bench, StreamsRowsThatAreNotAMultipleOfABlock) {
+  const Outcome run = run_octavo({"bench", "--quick", "--op", "quantize,dequantize,cast", "--n",
+                                  "131", "--k", "66", "--threads", "1", "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  for (const auto& row : run.json().at("results")) EXPECT_EQ(row.at("error"), 0.0) << row;
 }
 
 TEST_F(Report, PlanListsEveryTensorAndWritesNothing) {

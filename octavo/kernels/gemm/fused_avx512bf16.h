@@ -32,8 +32,8 @@ constexpr FusedShape kFusedShape = [] {
 
 // Rows row .. row + M - 1, which lie in one panel, of strips strip .. strip + S - 1.
 template <Arithmetic A, int M, std::size_t S, class Weights>
-static inline void fused_rows(const GemmArgs& g, const Weights& weights, std::size_t strip,
-                              std::size_t row, bool prefetch) {
+[[gnu::noinline]] static void fused_rows(const GemmArgs& g, const Weights& weights,
+                                         std::size_t strip, std::size_t row, bool prefetch) {
   constexpr FusedShape kShape = kFusedShape<A, M>;
   constexpr std::size_t kTotFloats = static_cast<std::size_t>(M) * kStrip;
   alignas(64) float tot[S * kTotFloats] = {};

@@ -31,7 +31,7 @@ namespace octavo::kernels {
 //   bf16           128 bytes: (k, k + 1) of n = 0 .. 31
 //   f32            256 bytes: k of n = 0 .. 31, then k + 1 of n = 0 .. 31
 // N is filled up with zeros to a multiple of 32 and K to a multiple of 2. bf16 weights smaller in
-// magnitude than 2^-40 are packed as +0 (kFlushBf16Weights), so that no sum of products is
+// magnitude than 2^-40 are packed as +0 (kFlushAgainstBf16), so that no sum of products is
 // denormal.
 inline constexpr std::size_t kStrip = 32;
 

@@ -38,15 +38,15 @@ bool takes_dot(const GemmProblem& problem, Isa isa) {
 // Strips that go through K together: as many of those at hand as their totals leave room for in
 // half of L2, where the activations do not fit there as a whole. One strip reads weights in one
 // stream.
-std::size_t strips_together(const GemmProblem& problem, std::size_t rows, std::size_t l2_bytes) {
+std::size_t strips_together(std::size_t at_hand, std::size_t rows, std::size_t k,
+                            std::size_t l2_bytes) {
   const std::size_t room = l2_bytes / 2;
-  if (rows * problem.k * sizeof(float) <= room) return 1;
+  if (rows * k * sizeof(float) <= room) return 1;
   const std::size_t activations = rows * kChunk * sizeof(float);
   const std::size_t totals = rows * kStrip * sizeof(float);
   if (room <= activations + totals) return 1;
-  const std::size_t most = problem.layout == WeightLayout::row_major ? kStripsAtOnce : 16;
-  const std::size_t at_hand = std::clamp<std::size_t>(strips(problem.n), 1, most);
-  return std::min((room - activations) / totals, at_hand);
+  const std::size_t most = std::min<std::size_t>((room - activations) / totals, 16);
+  return std::clamp<std::size_t>(at_hand, 1, most);
 }
 
 constexpr const char* shape_name(GemmShape shape) {
@@ -138,8 +138,11 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine, const
   }
   share(plan, problem, machine.threads);
   plan.row_chunk = row_chunk(plan, problem.m);
+  const std::size_t columns_threads =
+      plan.split == GemmSplit::columns ? static_cast<std::size_t>(plan.threads) : 1;
   plan.group = plan.shape == GemmShape::tiled
-                   ? strips_together(problem, plan.row_chunk, machine.l2_bytes)
+                   ? strips_together(ceil_div(strips(problem.n), columns_threads), plan.row_chunk,
+                                     problem.k, machine.l2_bytes)
                    : 1;
   return plan;
 }

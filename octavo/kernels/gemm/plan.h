@@ -17,17 +17,10 @@ enum class GemmShape : std::uint8_t {
   tiled,  // weights decoded to a panel in L1: many rows
 };
 
-enum class WeightLayout : std::uint8_t {
-  packed,
-  row_major,  // left as in the file; every product packs kStripsAtOnce before it uses them
-};
-inline constexpr std::size_t kStripsAtOnce = 4;
-
 struct GemmProblem {
   std::size_t m, n, k;
   Format weight_format;
   Format activation_format;
-  WeightLayout layout = WeightLayout::packed;
 };
 
 struct GemmMachine {
