@@ -31,8 +31,13 @@ std::string differences(const Matrix& a, const Matrix& w, const Form& form, std:
     const GemmOptions options = way.options(form.context, form.bias);
     const std::string first =
         difference(multiply(a, packed, form.c_format, form.gap, options), model);
-    const std::string second = difference(multiply(a, w, form.c_format, form.gap, options), model);
-    compared += 2 * a.rows * w.rows;
+    compared += a.rows * w.rows;
+    std::string second;
+    // The scalar specification is slow: small products will do for it.
+    if (way.isa != Isa::generic || a.rows * w.rows * a.cols < 50'000) {
+      second = difference(multiply(a, w, form.c_format, form.gap, options), model);
+      compared += a.rows * w.rows;
+    }
     if (!first.empty()) found += way.name() + ", packed: " + first + "\n";
     if (!second.empty()) found += way.name() + ", unpacked: " + second + "\n";
   }
@@ -107,7 +112,7 @@ void check_any_product(std::size_t most_m, std::size_t most_n, std::size_t most_
 TEST(Gemm, AnyProductIsOrderC) {
   std::size_t compared = 0;
   EXPECT_TRUE(
-      rc::check("any operands, every way", [&] { check_any_product(60, 400, 500, compared); }));
+      rc::check("any operands, every way", [&] { check_any_product(40, 300, 400, compared); }));
   std::printf("%zu outputs compared\n", compared);
 }
 
@@ -149,8 +154,8 @@ TEST(Gemm, SharedProductsAreOrderC) {
         const Context context{pool};
         const PackedWeight packed = pack_weight(w.operand(), context);
         for (const Way& way : all_ways(af, wf)) {
-          // The scalar specification is shared like all others: two pools will do.
-          if (way.isa == Isa::generic && (pool == &one || pool == &two)) continue;
+          // The scalar specification is shared like all others: one pool will do.
+          if (way.isa == Isa::generic && pool != &three) continue;
           const GemmOptions options = way.options(&context, bias.data());
           EXPECT_EQ(difference(multiply(a, packed, Format::f32, 1, options), model), "")
               << way.name() << ", " << pool->threads() << " threads";
