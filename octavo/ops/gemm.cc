@@ -239,6 +239,27 @@ class Product {
   const kernels::PackKernels* pack_;
 };
 
+void check_output(const Output& c, std::size_t m, std::size_t n) {
+  if (c.data == nullptr) {
+    throw ContractError(fmt::format("gemm: given c null, expected ({}, {})", m, n));
+  }
+  if (m > 1 && c.stride < n) {
+    throw ContractError(
+        fmt::format("gemm: given c with stride {}, expected at least {}, one row", c.stride, n));
+  }
+  if (!is_addressable(m, n, c.stride, c.format)) {
+    throw ContractError(
+        fmt::format("gemm: given c ({}, {}) with stride {}, expected one that memory can hold", m,
+                    n, c.stride));
+  }
+  const std::size_t element = bytes_per_element(c.format);
+  if (reinterpret_cast<std::uintptr_t>(c.data) % element != 0) {
+    throw ContractError(
+        fmt::format("gemm: given c with misaligned {} elements, expected aligned to {} bytes",
+                    format_name(c.format), element));
+  }
+}
+
 void check_and_run(const Operand& a, const Weight& w, const Output& c, const GemmOptions& options) {
   check_operand("gemm", "a", a);
   if (options.context != nullptr) check_context("gemm", *options.context);
@@ -251,13 +272,9 @@ void check_and_run(const Operand& a, const Weight& w, const Output& c, const Gem
         fmt::format("gemm: given c in {}, expected f32 or bf16", format_name(c.format)));
   }
   if (a.matrix.rows == 0 || w.n == 0) return;
-  const std::size_t element = bytes_per_element(c.format);
-  if (c.data == nullptr || (c.stride < w.n && a.matrix.rows > 1) ||
-      reinterpret_cast<std::uintptr_t>(c.data) % element != 0 ||
-      !is_addressable(a.matrix.rows, w.n, c.stride, c.format)) {
-    throw ContractError(fmt::format(
-        "gemm: given c {} with stride {}, expected ({}, {}) aligned to its elements, within memory",
-        c.data == nullptr ? "null" : "of data", c.stride, a.matrix.rows, w.n));
+  check_output(c, a.matrix.rows, w.n);
+  if (reinterpret_cast<std::uintptr_t>(options.bias) % alignof(float) != 0) {
+    throw ContractError("gemm: given a misaligned bias, expected f32 aligned to 4 bytes");
   }
   Product(a, w, c, options).run();
 }
