@@ -114,8 +114,10 @@ TEST_F(GemmRefusals, Alignment) {
   refused("c with misaligned bf16", "aligned to 2 bytes");
   c = {Format::f32, out.data(), 4};
   GemmOptions options;
-  options.bias = reinterpret_cast<const float*>(bytes + 1);
+  options.bias = {reinterpret_cast<const float*>(bytes + 1), 4};
   expect_refusal([&] { gemm(a, w, c, options); }, "gemm", "misaligned bias", "aligned to 4 bytes");
+  options.bias = {out.data(), 3};
+  expect_refusal([&] { gemm(a, w, c, options); }, "gemm", "a bias of 3 values", "4, the rows of w");
 }
 
 TEST_F(GemmRefusals, Scales) {
@@ -143,20 +145,19 @@ TEST_F(GemmRefusals, Output) {
 }
 
 TEST_F(GemmRefusals, WhatALevelLacks) {
-  const GemmShape plain = GemmShape::plain, tiled = GemmShape::tiled;
-  const Arithmetic dot = Arithmetic::dot;
-  const auto call = [&](Isa isa, const GemmShape* shape, const Arithmetic* arithmetic) {
-    return [=, this] { gemm(a, w, c, {nullptr, nullptr, shape, arithmetic, isa, true}); };
+  const auto call = [&](Isa isa, std::optional<GemmShape> shape = {},
+                        std::optional<Arithmetic> arithmetic = {}) {
+    return [=, this] { gemm(a, w, c, {.shape = shape, .arithmetic = arithmetic, .isa = isa}); };
   };
-  expect_refusal(call(Isa::generic, &tiled, nullptr), "plan_gemm", "tiled on generic", "plain");
-  expect_refusal(call(Isa::generic, nullptr, &dot), "plan_gemm", "dot on generic", "avx512bf16");
-  expect_refusal(call(Isa::avx2, &plain, nullptr), "plan_gemm", "plain on avx2", "fused or tiled");
+  expect_refusal(call(Isa::generic, GemmShape::tiled), "plan_gemm", "tiled on generic", "plain");
+  expect_refusal(call(Isa::generic, {}, Arithmetic::dot), "plan_gemm", "dot on generic",
+                 "avx512bf16");
+  expect_refusal(call(Isa::avx2, GemmShape::plain), "plan_gemm", "plain on avx2", "fused or tiled");
   for (const Isa isa : {Isa::avx2, Isa::avx512bf16}) {
     if (kernels::is_built(isa) && supports(cpu_features(), isa)) {
-      EXPECT_NO_THROW(call(isa, nullptr, nullptr)());
+      EXPECT_NO_THROW(call(isa)());
     } else {
-      expect_refusal(call(isa, nullptr, nullptr), "gemm_kernel", isa_name(isa),
-                     "that this machine has");
+      expect_refusal(call(isa), "gemm_kernel", isa_name(isa), "that this machine has");
     }
   }
 }

@@ -17,14 +17,14 @@ std::vector<float> some_bias(std::mt19937& random, std::size_t n) {
 struct Form {
   Format c_format = Format::f32;
   std::size_t gap = 0;
-  const float* bias = nullptr;
+  std::span<const float> bias = {};
   const Context* context = nullptr;
 };
 
 // Empty where every way gives order C, from packed weights and from weights as they lie. Adds the
 // outputs compared.
 std::string differences(const Matrix& a, const Matrix& w, const Form& form, std::size_t& compared) {
-  const Product model = expected(a, w, form.c_format, form.gap, form.bias);
+  const Product model = expected(a, w, form.c_format, form.gap, form.bias.data());
   const PackedWeight packed = pack_weight(w.operand());
   std::string found;
   for (const Way& way : all_ways(a.format, w.format)) {
@@ -75,7 +75,7 @@ TEST(Gemm, EveryPairOfFormatsWithEveryScaleGridIsOrderC) {
         add_grid(random, a, a_grid, a_scale, codes);
         const std::vector<float> bias = some_bias(random, n);
         const Form form{random() % 2 == 0 ? Format::f32 : Format::bf16, random() % 4,
-                        random() % 2 == 0 ? bias.data() : nullptr, nullptr};
+                        random() % 2 == 0 ? bias : std::span<const float>(), nullptr};
         ASSERT_EQ(differences(a, w, form, compared), "")
             << m << " x " << n << " x " << k << ", " << format_name(af) << " grid " << a_grid
             << " x " << format_name(wf) << " grid " << grid;
@@ -105,7 +105,7 @@ void check_any_product(std::size_t most_m, std::size_t most_n, std::size_t most_
   const std::vector<float> bias = some_bias(random, w.rows);
   const Form form{*rc::gen::element(Format::f32, Format::bf16),
                   *rc::gen::element<std::size_t>(0, 5),
-                  *rc::gen::arbitrary<bool>() ? bias.data() : nullptr, nullptr};
+                  *rc::gen::arbitrary<bool>() ? bias : std::span<const float>(), nullptr};
   RC_ASSERT(differences(a, w, form, compared) == "");
 }
 
@@ -156,7 +156,7 @@ TEST(Gemm, SharedProductsAreOrderC) {
         for (const Way& way : all_ways(af, wf)) {
           // The scalar specification is shared like all others: one pool will do.
           if (way.isa == Isa::generic && pool != &three) continue;
-          const GemmOptions options = way.options(&context, bias.data());
+          const GemmOptions options = way.options(&context, bias);
           EXPECT_EQ(difference(multiply(a, packed, Format::f32, 1, options), model), "")
               << way.name() << ", " << pool->threads() << " threads";
           EXPECT_EQ(difference(multiply(a, w, Format::f32, 1, options), model), "")
@@ -206,7 +206,7 @@ TEST(Gemm, StaysWithinTheBoundOfItsRoundings) {
       const std::vector<float> bias = some_bias(random, w.rows);
       const Model model(a, w, bias.data());
       for (const Way& way : all_ways(af, wf)) {
-        const Product c = multiply(a, w, Format::f32, 0, way.options(nullptr, bias.data()));
+        const Product c = multiply(a, w, Format::f32, 0, way.options(nullptr, bias));
         for (std::size_t m = 0; m < a.rows; ++m) {
           for (std::size_t n = 0; n < w.rows; ++n) {
             const auto [value, bound] = model.exact(m, n);

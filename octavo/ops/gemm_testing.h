@@ -278,8 +278,8 @@ struct Way {
   GemmShape shape;
   Arithmetic arithmetic;
 
-  GemmOptions options(const Context* context = nullptr, const float* bias = nullptr) const {
-    return {bias, context, &shape, &arithmetic, isa, true};
+  GemmOptions options(const Context* context = nullptr, std::span<const float> bias = {}) const {
+    return {bias, context, shape, arithmetic, isa};
   }
   std::string name() const {
     kernels::GemmPlan plan{};

@@ -16,8 +16,16 @@ namespace {
 // a few strips stay in L2. A multiple of kPanelRows.
 constexpr std::size_t kMostRows = 528;
 
-// Products with fewer multiply-adds than this (some 10 us on one thread) are not shared.
-constexpr double kSharedFrom = 1 << 20;
+// A call costs some 0.26 us for each further thread that spins (docs/decisions/008), so that each
+// thread gets at least five times that, 1.3 us of work: a call of two threads then costs at most a
+// fifth of what it saves. Five, since other processors are up to three times as fast as the rates
+// below, and there it must still pay.
+constexpr double kHandOffNs = 0.26e3;
+constexpr double kLeastShareNs = 5 * kHandOffNs;
+
+// One thread, measured on Emerald Rapids: weights read from memory, f32 multiply-adds.
+constexpr double kWeightBytesPerNs = 16;
+constexpr double kMultiplyAddsPerNs = 80;
 
 // The most rows for which decoding in registers wins.
 //   fma  weights are decoded once for all rows by the tiled kernel, ten rows at a time by the fused
@@ -54,10 +62,14 @@ constexpr const char* shape_name(GemmShape shape) {
   return shape == GemmShape::plain ? "plain" : shape == GemmShape::fused ? "fused" : "tiled";
 }
 
-bool is_too_small_to_share(const GemmProblem& problem) {
-  return static_cast<double>(problem.m) * static_cast<double>(problem.n) *
-             static_cast<double>(problem.k) <
-         kSharedFrom;
+// The threads that get at least kLeastShareNs each. Weights are read once and decoded beside, so
+// that bytes count however few rows there are.
+int threads_worth_calling(const GemmProblem& problem, int most) {
+  const double weights = static_cast<double>(problem.n) * static_cast<double>(problem.k);
+  const double bytes = weights * static_cast<double>(bytes_per_element(problem.weight_format));
+  const double ns =
+      bytes / kWeightBytesPerNs + weights * static_cast<double>(problem.m) / kMultiplyAddsPerNs;
+  return static_cast<int>(std::clamp(ns / kLeastShareNs, 1.0, static_cast<double>(most)));
 }
 
 // The largest share of one of `threads` threads, in pieces of `step`, over an even share.
@@ -70,7 +82,8 @@ void share(GemmPlan& plan, const GemmProblem& problem, int threads) {
   plan.split = GemmSplit::columns;
   plan.split_step = 1;
   plan.threads = 1;
-  if (threads <= 1 || is_too_small_to_share(problem)) return;
+  threads = threads_worth_calling(problem, threads);
+  if (threads <= 1) return;
   const std::size_t all = strips(problem.n);
   // 128 columns share scales and lines of C; where that leaves threads idle, single strips.
   plan.split_step = imbalance(all, 4, threads) < 1.1 ? 4 : 1;
@@ -106,17 +119,12 @@ bool is_exact_in_bf16(Format format) {
   return format == Format::bf16 || bits_per_element(format) == 8;
 }
 
-GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine) {
-  return plan_gemm(problem, machine, nullptr, nullptr);
-}
-
-GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine, const GemmShape* shape,
-                   const Arithmetic* arithmetic) {
+GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine,
+                   std::optional<GemmShape> shape, std::optional<Arithmetic> arithmetic) {
   GemmPlan plan{};
   plan.isa = machine.isa;
-  plan.arithmetic = arithmetic != nullptr                                 ? *arithmetic
-                    : machine.fast_dot && takes_dot(problem, machine.isa) ? Arithmetic::dot
-                                                                          : Arithmetic::fma;
+  const bool dot = machine.fast_dot && takes_dot(problem, machine.isa);
+  plan.arithmetic = arithmetic.value_or(dot ? Arithmetic::dot : Arithmetic::fma);
   if (plan.arithmetic == Arithmetic::dot && !takes_dot(problem, machine.isa)) {
     throw ContractError(
         fmt::format("plan_gemm: given dot on {} with {} weights and {} activations, expected "
@@ -128,10 +136,7 @@ GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine, const
   const bool few =
       problem.m <= most_fused_rows(machine.isa, plan.arithmetic, problem.weight_format);
   const bool plain = machine.isa == Isa::generic;
-  plan.shape = shape != nullptr ? *shape
-               : plain          ? GemmShape::plain
-               : few            ? GemmShape::fused
-                                : GemmShape::tiled;
+  plan.shape = shape.value_or(plain ? GemmShape::plain : few ? GemmShape::fused : GemmShape::tiled);
   if ((plan.shape == GemmShape::plain) != plain) {
     throw ContractError(fmt::format("plan_gemm: given {} on {}, expected {}",
                                     shape_name(plan.shape), isa_name(machine.isa),
@@ -188,9 +193,10 @@ std::string explain(const GemmPlan& plan, const GemmProblem& problem, const Gemm
                                 "and gives the same bits.";
   }
   if (plan.threads == 1) {
-    why += machine.threads == 1             ? " One thread is allowed."
-           : is_too_small_to_share(problem) ? " Too small to share among threads."
-                                            : " Too few columns and rows to share among threads.";
+    const bool too_small = threads_worth_calling(problem, machine.threads) == 1;
+    why += machine.threads == 1 ? " One thread is allowed."
+           : too_small          ? " Too small to share among threads."
+                                : " Too few columns and rows to share among threads.";
   } else if (plan.split == GemmSplit::columns) {
     why += fmt::format(" {} threads share the columns in multiples of {}.", plan.threads,
                        plan.split_step * kStrip);
