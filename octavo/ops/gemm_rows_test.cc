@@ -77,14 +77,16 @@ constexpr std::array kCases = {
     Case{Format::e4m3fn, Format::e4m3fn, 70, 131}, Case{Format::bf16, Format::e4m3fn, 33, 70},
     Case{Format::bf16, Format::bf16, 64, 129}, Case{Format::f32, Format::f32, 40, 60}};
 
-// Every M from 1 to 512, and more than one chunk of rows, in turns over ways and pools.
+// Every M from 1 to 512 with 8-bit operands, every third one with others, and more than one chunk
+// of rows, in turns over ways and pools.
 TEST(GemmRows, DoNotKnowOneAnother) {
   ThreadPool one(1), two(2), three(3), seven(7);
   ThreadPool* const pools[] = {&one, &two, &three, &seven};
   std::size_t compared = 0, turn = 0;
   for (const Case& c : kCases) {
     RowsOf rows(c, 1200, 12);
-    for (std::size_t m = 1; m <= 512; ++m) {
+    const std::size_t step = bytes_per_element(c.activations) == 1 ? 1 : 3;
+    for (std::size_t m = 1; m <= 512; m += step) {
       // Two ways for each M, further ones for its neighbours.
       for (int i = 0; i < 2; ++i, ++turn) {
         compared += rows.compare(m, turn % rows.ways(), *pools[turn / rows.ways() % 4]);
@@ -98,14 +100,14 @@ TEST(GemmRows, DoNotKnowOneAnother) {
   }
   std::printf("%zu outputs compared\n", compared);
   const bool levels_above = RowsOf({Format::f32, Format::f32, 1, 1}, 1, 1).ways() > 1;
-  EXPECT_GT(compared, levels_above ? 20'000'000u : 10'000u);
+  EXPECT_GT(compared, levels_above ? 10'000'000u : 10'000u);
 }
 
 // Columns and rows that several threads share: whole blocks, single strips, chunks within shares.
 TEST(GemmRows, DoNotKnowTheThreads) {
   ThreadPool one(1), two(2), three(3), seven(7);
   std::size_t compared = 0;
-  for (const Case& c : {Case{Format::e4m3fn, Format::e4m3fn, 1030, 260},
+  for (const Case& c : {Case{Format::e4m3fn, Format::e4m3fn, 1030, 140},
                         Case{Format::bf16, Format::e4m3fn, 30, 300}}) {
     RowsOf rows(c, 1300, 13);
     for (const std::size_t m : {1u, 4u, 16u, 129u, 400u, 1250u}) {

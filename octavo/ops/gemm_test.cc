@@ -64,7 +64,7 @@ TEST(Gemm, EveryPairOfFormatsWithEveryScaleGridIsOrderC) {
   for (const Format wf : kFormats) {
     for (const Format af : kFormats) {
       for (std::size_t grid = 0; grid < std::size(kGrids); ++grid, ++turn) {
-        const std::size_t m = 1 + random() % 13, n = 33 + random() % 100, k = 1 + random() % 300;
+        const std::size_t m = 1 + random() % 13, n = 33 + random() % 64, k = 1 + random() % 300;
         const Codes codes = turn % 3 == 0 ? Codes::all : Codes::finite;
         Matrix w = random_matrix(random, wf, n, k, codes, turn % 2 == 0, random() % 3);
         Matrix a = random_matrix(random, af, m, k, codes, random() % 2 == 0, random() % 3);
@@ -112,7 +112,7 @@ void check_any_product(std::size_t most_m, std::size_t most_n, std::size_t most_
 TEST(Gemm, AnyProductIsOrderC) {
   std::size_t compared = 0;
   EXPECT_TRUE(
-      rc::check("any operands, every way", [&] { check_any_product(40, 300, 400, compared); }));
+      rc::check("any operands, every way", [&] { check_any_product(40, 200, 400, compared); }));
   std::printf("%zu outputs compared\n", compared);
 }
 
@@ -133,7 +133,7 @@ TEST(Gemm, SharedProductsAreOrderC) {
                 {540, 200, 33, kernels::GemmSplit::columns},
                 {400, 40, 70, kernels::GemmSplit::rows},
                 {1130, 17, 61, kernels::GemmSplit::rows}};
-  ThreadPool one(1), two(2), three(3), seven(7);
+  ThreadPool one(1), three(3), seven(7);
   std::mt19937 random(8);
   std::size_t compared = 0;
   for (const auto& shape : shapes) {
@@ -150,7 +150,7 @@ TEST(Gemm, SharedProductsAreOrderC) {
       add_grid(random, w, random() % 2 == 0 ? kSquare : kRagged, Format::f32, Codes::finite);
       const std::vector<float> bias = some_bias(random, shape.n);
       const Product model = expected(a, w, Format::f32, 1, bias.data());
-      for (ThreadPool* pool : {&one, &two, &three, &seven}) {
+      for (ThreadPool* pool : {&one, &three, &seven}) {
         const Context context{pool};
         const PackedWeight packed = pack_weight(w.operand(), context);
         for (const Way& way : all_ways(af, wf)) {
@@ -205,11 +205,15 @@ TEST(Gemm, StaysWithinTheBoundOfItsRoundings) {
       add_scales(random, w, {128, 64}, Format::f32);
       const std::vector<float> bias = some_bias(random, w.rows);
       const Model model(a, w, bias.data());
+      std::vector<Model::Exact> exact;
+      for (std::size_t i = 0; i < a.rows * w.rows; ++i) {
+        exact.push_back(model.exact(i / w.rows, i % w.rows));
+      }
       for (const Way& way : all_ways(af, wf)) {
         const Product c = multiply(a, w, Format::f32, 0, way.options(nullptr, bias));
         for (std::size_t m = 0; m < a.rows; ++m) {
           for (std::size_t n = 0; n < w.rows; ++n) {
-            const auto [value, bound] = model.exact(m, n);
+            const auto [value, bound] = exact[m * w.rows + n];
             ASSERT_LE(std::abs(c.at(m, n) - value), bound) << k << ": " << m << ", " << n;
           }
         }
@@ -241,17 +245,17 @@ TEST(Gemm, NanReachesItsRowAndItsColumnOnly) {
   std::mt19937 random(10);
   for (const Format wf : kFormats) {
     for (const Format af : kFormats) {
-      Matrix a = random_matrix(random, af, 30, 201);
-      Matrix w = random_matrix(random, wf, 70, 201);
+      Matrix a = random_matrix(random, af, 14, 201);
+      Matrix w = random_matrix(random, wf, 40, 201);
       a.set(3, 0, traits(af).nan_code);
-      a.set(20, 200, traits(af).nan_code | traits(af).sign_bit());
+      a.set(12, 200, traits(af).nan_code | traits(af).sign_bit());
       w.set(33, 130, traits(wf).nan_code);
       for (const Way& way : all_ways(af, wf)) {
         for (const Format c_format : {Format::f32, Format::bf16}) {
           const Product c = multiply(a, w, c_format, 0, way.options());
           for (std::size_t m = 0; m < a.rows; ++m) {
             for (std::size_t n = 0; n < w.rows; ++n) {
-              const bool reached = m == 3 || m == 20 || n == 33;
+              const bool reached = m == 3 || m == 12 || n == 33;
               ASSERT_EQ(std::isnan(c.at(m, n)), reached) << way.name() << m << ", " << n;
               ASSERT_TRUE(!reached || c.bits(m, n) == traits(c_format).nan_code);
             }
