@@ -150,8 +150,8 @@ Judge same_bits(const Contracted& a, const ops::TensorRecipe& a_recipe, const Co
   };
 }
 
-// Factors rounded to bf16, each with a relative error of up to 2^-9, and summed in f32 in any
-// order.
+// Factors rounded to bf16 (8 bits, each with a relative error of up to 2^-8) and summed in f32 in
+// any order.
 Judge within_bf16(const Contracted& a, const Contracted& w) {
   return [a, w](std::size_t row, std::size_t col, float got) {
     double value = 0, magnitude = 0;
@@ -160,7 +160,7 @@ Judge within_bf16(const Contracted& a, const Contracted& w) {
       value += product;
       magnitude += std::abs(product);
     }
-    const double rounding = 0x1p-8 + 0x1p-18, ku = static_cast<double>(a.cols) * 0x1p-24;
+    const double rounding = 0x1p-7 + 0x1p-16, ku = static_cast<double>(a.cols) * 0x1p-24;
     const double bound = (rounding + ku / (1 - ku) * (1 + rounding)) * magnitude;
     const double error = std::abs(got - value);
     return Difference{value, error, error <= bound};

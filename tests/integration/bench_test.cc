@@ -93,10 +93,10 @@ TEST(Bench, JsonHasExactlyItsKeys) {
 // Sizes that no vector and no block divides, and fewer rows than threads.
 TEST(Bench, ResultsOfRaggedShapesAreRight) {
   for (const std::string& level : kernel_levels()) {
-    const Outcome run =
-        run_octavo({"bench", "--quick", "--quiet", "--op", "gemv,gemm,training,quantize,dequantize,cast",
-                    "--m", "3", "--n", "131", "--k", "202", "--threads", "1", "--json"},
-                   "OCTAVO_CPU=" + level + " ");
+    const Outcome run = run_octavo(
+        {"bench", "--quick", "--quiet", "--op", "gemv,gemm,training,quantize,dequantize,cast",
+         "--m", "3", "--n", "131", "--k", "202", "--threads", "1", "--json"},
+        "OCTAVO_CPU=" + level + " ");
     ASSERT_EQ(run.status, 0) << level << run.err;
     const nlohmann::json json = run.json();
     EXPECT_EQ(json["machine"]["kernels"], level);
