@@ -21,11 +21,8 @@ struct BenchGroup {
 };
 
 constexpr BenchGroup kBenchGroups[] = {
-    {"roof", roof_cases},
-    {"gemv", gemv_cases},
-    {"gemm", gemm_cases},
-    {"quantize", quantize_cases},
-    {"dequantize", dequantize_cases},
+    {"roof", roof_cases},         {"gemv", gemv_cases},         {"gemm", gemm_cases},
+    {"training", training_cases}, {"quantize", quantize_cases}, {"dequantize", dequantize_cases},
     {"cast", cast_cases},
 };
 
@@ -215,7 +212,7 @@ void add_bench(CLI::App& app, int& status) {
       ->option_text("OP")
       ->delimiter(',')
       ->check(CLI::IsMember(ops));
-  command->add_option("--m", request.m, "Rows of activations, of gemv and gemm")
+  command->add_option("--m", request.m, "Rows of activations, of gemv, gemm and training")
       ->option_text("M,..")
       ->delimiter(',')
       ->check(kProductSize);

@@ -68,6 +68,7 @@ struct BenchCase {
 std::vector<BenchCase> roof_cases(const BenchContext& context);
 std::vector<BenchCase> gemv_cases(const BenchContext& context);
 std::vector<BenchCase> gemm_cases(const BenchContext& context);
+std::vector<BenchCase> training_cases(const BenchContext& context);
 std::vector<BenchCase> quantize_cases(const BenchContext& context);
 std::vector<BenchCase> dequantize_cases(const BenchContext& context);
 std::vector<BenchCase> cast_cases(const BenchContext& context);

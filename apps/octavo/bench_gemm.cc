@@ -137,22 +137,15 @@ std::vector<ProductKernel> product_kernels(const BenchContext& context, int thre
 
 // ---- The reference ----
 
-// Order C of octavo/kernels/gemm/gemm.h.
-float order_c(const ProductKernel& kernel, const ProductData& d, std::size_t row, std::size_t col) {
-  const float* a = d.a.data() + row * d.k;
-  const float* w = d.w.data() + col * d.k;
-  const auto value = [&](const float* x, std::size_t i) { return i < d.k ? x[i] : 0.0f; };
+float expected_output(const ProductKernel& kernel, const ProductData& d, std::size_t row,
+                      std::size_t col) {
   const std::size_t blocks = ceil_div(d.k, kBlock);
-  float total = 0;
-  for (std::size_t b = 0; b < blocks; ++b) {
-    float sum = 0;
-    for (std::size_t i = b * kBlock; i < std::min(d.k, (b + 1) * kBlock); i += 2)
-      sum = std::fma(a[i], w[i], std::fma(value(a, i + 1), value(w, i + 1), sum));
-    const float a_scale = kernel.a_scaled ? d.a_scale[row * blocks + b] : 1.0f;
-    const float w_scale = kernel.w_scaled ? d.w_scale[col / kBlock * blocks + b] : 1.0f;
-    total = std::fma(sum, w_scale * a_scale, total);
-  }
-  return total;
+  return order_c(std::span(d.a).subspan(row * d.k, d.k), std::span(d.w).subspan(col * d.k, d.k),
+                 [&](std::size_t b) {
+                   const float a = kernel.a_scaled ? d.a_scale[row * blocks + b] : 1.0f;
+                   const float w = kernel.w_scaled ? d.w_scale[col / kBlock * blocks + b] : 1.0f;
+                   return w * a;
+                 });
 }
 
 struct Difference {
@@ -166,7 +159,7 @@ struct Difference {
 Difference difference(const ProductKernel& kernel, const ProductData& d, std::size_t row,
                       std::size_t col, float c) {
   if (kernel.order_c) {
-    const float expected = order_c(kernel, d, row, col);
+    const float expected = expected_output(kernel, d, row, col);
     return {expected, std::abs(double{c} - expected), c == expected};
   }
   double value = 0, magnitude = 0;
@@ -271,6 +264,20 @@ std::vector<BenchCase> cases_of(const BenchContext& context, const char* op, Aga
 }
 
 }  // namespace
+
+float order_c(std::span<const float> a, std::span<const float> w,
+              const std::function<float(std::size_t block)>& scale) {
+  const std::size_t k = a.size();
+  const auto value = [&](std::span<const float> x, std::size_t i) { return i < k ? x[i] : 0.0f; };
+  float total = 0;
+  for (std::size_t b = 0; b < ceil_div(k, kBlock); ++b) {
+    float sum = 0;
+    for (std::size_t i = b * kBlock; i < std::min(k, (b + 1) * kBlock); i += 2)
+      sum = std::fma(a[i], w[i], std::fma(value(a, i + 1), value(w, i + 1), sum));
+    total = std::fma(sum, scale(b), total);
+  }
+  return total;
+}
 
 std::vector<BenchCase> gemv_cases(const BenchContext& context) {
   return cases_of(context, "gemv", Against::read, {1});

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "bench_product.h"
+#include "bench_training.h"
 
 namespace octavo::app {
 namespace {
@@ -87,7 +88,103 @@ ProductKernel kernel(const char* name, bool converts) {
           }};
 }
 
+// ---- Training ----
+
+// One of the three products: dst = src weights.
+struct Step {
+  dnnl::matmul::primitive_desc description;
+  dnnl::matmul matmul;
+  memory src, weights, dst;
+};
+
+// Each tensor is converted once, to plain rows; or once for each product, to the layout that it
+// prefers.
+struct TrainingSteps {
+  int threads;
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  TrainingData data;
+  std::vector<std::pair<memory, memory>> conversions;  // from f32, to bf16
+  std::vector<Step> steps;
+
+  void run() {
+    omp_set_num_threads(threads);
+    for (auto& [from, to] : conversions) dnnl::reorder(from, to).execute(stream, from, to);
+    for (Step& step : steps) {
+      step.matmul.execute(
+          stream,
+          {{DNNL_ARG_SRC, step.src}, {DNNL_ARG_WEIGHTS, step.weights}, {DNNL_ARG_DST, step.dst}});
+    }
+    stream.wait();
+  }
+
+  memory converted(std::vector<float>& from, const memory::dims& dims, memory::format_tag tag,
+                   const memory::desc& to) {
+    const memory wide({dims, memory::data_type::f32, tag}, engine, from.data());
+    return conversions.emplace_back(wide, memory(to, engine)).second;
+  }
+};
+
+Training make_training(const TrainingData& data, int threads, bool preferred) {
+  omp_set_num_threads(threads);
+  const auto m = static_cast<memory::dim>(data.m), n = static_cast<memory::dim>(data.n),
+             k = static_cast<memory::dim>(data.k);
+  const auto f32 = memory::data_type::f32, bf16 = memory::data_type::bf16;
+  using tag = memory::format_tag;
+  auto t = std::make_shared<TrainingSteps>();
+  t->threads = threads;
+  t->data = data;
+  const auto plain = [&](std::vector<float>& from, memory::dim rows, memory::dim cols) {
+    return t->converted(from, {rows, cols}, tag::ab, {{rows, cols}, bf16, tag::ab});
+  };
+  memory x, w, g;
+  if (!preferred)
+    x = plain(t->data.x, m, k), w = plain(t->data.w, n, k), g = plain(t->data.g, m, n);
+  // (rows, depth) (depth, cols); a tag `ba` is a matrix that lies transposed in memory.
+  const auto add = [&](std::vector<float>& from_a, const memory& a, tag a_tag,
+                       std::vector<float>& from_b, const memory& b, tag b_tag, memory::dim rows,
+                       memory::dim depth, memory::dim cols) {
+    Step step;
+    step.description = {dnnl::matmul::desc({{rows, depth}, bf16, preferred ? tag::any : a_tag},
+                                           {{depth, cols}, bf16, preferred ? tag::any : b_tag},
+                                           {{rows, cols}, f32, tag::ab}),
+                        t->engine};
+    step.matmul = dnnl::matmul(step.description);
+    if (preferred) {
+      step.src = t->converted(from_a, {rows, depth}, a_tag, step.description.src_desc());
+      step.weights = t->converted(from_b, {depth, cols}, b_tag, step.description.weights_desc());
+    } else {
+      step.src = memory(step.description.src_desc(), t->engine, a.get_data_handle());
+      step.weights = memory(step.description.weights_desc(), t->engine, b.get_data_handle());
+    }
+    step.dst = memory(step.description.dst_desc(), t->engine);
+    t->steps.push_back(step);
+  };
+  TrainingData& d = t->data;
+  add(d.x, x, tag::ab, d.w, w, tag::ba, m, k, n);
+  add(d.g, g, tag::ab, d.w, w, tag::ab, m, n, k);
+  add(d.g, g, tag::ba, d.x, x, tag::ab, n, m, k);
+  const auto result = [&](std::size_t i) {
+    return static_cast<const float*>(t->steps[i].dst.get_data_handle());
+  };
+  return {[t] { t->run(); }, result(0), result(1), result(2)};
+}
+
+TrainingPeer training_peer(const char* name, bool preferred) {
+  return {name, [preferred](const TrainingData& data, ThreadPool& pool) -> Result<Training> {
+            try {
+              return make_training(data, pool.threads(), preferred);
+            } catch (const dnnl::error& error) {
+              return fail(ErrorCode::unsupported, fmt::format("oneDNN: {}", error.what()));
+            }
+          }};
+}
+
 }  // namespace
+
+std::vector<TrainingPeer> onednn_training() {
+  return {training_peer("onednn", false), training_peer("onednn any layout", true)};
+}
 
 std::vector<ProductKernel> onednn_kernels() {
   return {kernel("onednn", false), kernel("onednn+convert", true)};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,5 +44,10 @@ struct ProductKernel {
 // Without any where the build lacks the library (bench_*_none.cc).
 std::vector<ProductKernel> onednn_kernels();
 std::vector<ProductKernel> openblas_kernels();
+
+// One output of order C (octavo/kernels/gemm/gemm.h) with blocks of 128: a and w are of one size,
+// scale(block) is the product of both scales.
+float order_c(std::span<const float> a, std::span<const float> w,
+              const std::function<float(std::size_t block)>& scale);
 
 }  // namespace octavo::app

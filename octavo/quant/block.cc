@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "octavo/base/ceil_div.h"
@@ -42,6 +44,59 @@ std::uint32_t load_bits(const ConstMatrix& matrix, std::size_t row, std::size_t 
   return bits;
 }
 
+template <class Bits>
+Bits load(const std::byte* row, std::size_t c) {  // rows need no alignment
+  Bits bits;
+  std::memcpy(&bits, row + c * sizeof(Bits), sizeof(Bits));
+  return bits;
+}
+
+void widen_row(const ConstMatrix& rows, std::size_t r, std::vector<float>& to) {
+  const std::byte* from = element(rows, r, 0);
+  if (rows.format == Format::f32) {
+    std::memcpy(to.data(), from, rows.cols * sizeof(float));
+  } else if (rows.format == Format::bf16) {
+    for (std::size_t c = 0; c < rows.cols; ++c) {
+      to[c] = std::bit_cast<float>(std::uint32_t{load<std::uint16_t>(from, c)} << 16);
+    }
+  } else {
+    for (std::size_t c = 0; c < rows.cols; ++c) to[c] = widen(rows.format, load_bits(rows, r, c));
+  }
+}
+
+// block_row_amax of blocks of one column: kernels go along rows.
+template <class Bits>
+void column_amax(const ConstMatrix& rows, std::span<std::uint32_t> amax) {
+  constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
+  for (std::size_t r = 0; r < rows.rows; ++r) {
+    const std::byte* row = element(rows, r, 0);
+    for (std::size_t c = 0; c < rows.cols; ++c) {
+      // Compared as signed numbers, which baseline x86-64 has vectors for.
+      const auto bits = static_cast<std::int32_t>(load<Bits>(row, c) & kMagnitude);
+      amax[c] = static_cast<std::uint32_t>(std::max(static_cast<std::int32_t>(amax[c]), bits));
+    }
+  }
+}
+
+// What block_quantize does, in two steps (scaled to f32, then cast), for blocks of one column and
+// formats that it does not write.
+void scale_and_cast(const kernels::CastKernels& kernels, const ConstMatrix& rows,
+                    std::uint64_t block_cols, std::span<const float> factors, kernels::ScaleOp op,
+                    CodeMatrix codes, Format code_format) {
+  std::vector<float> factor(rows.cols), row(rows.cols);
+  for (std::size_t c = 0; c < rows.cols; ++c) factor[c] = factors[c / block_cols];
+  for (std::size_t r = 0; r < rows.rows; ++r) {
+    widen_row(rows, r, row);
+    if (op == kernels::ScaleOp::multiply) {
+      for (std::size_t c = 0; c < rows.cols; ++c) row[c] *= factor[c];
+    } else {
+      for (std::size_t c = 0; c < rows.cols; ++c) row[c] /= factor[c];
+    }
+    kernels.cast({Format::f32, row.data(), code_format, codes.data + r * codes.stride, rows.cols,
+                  Overflow::saturate});
+  }
+}
+
 }  // namespace
 
 float magnitude(Format format, std::uint32_t bits) { return widen(format, bits); }
@@ -54,18 +109,26 @@ void block_row_amax(const kernels::CastKernels& kernels, const ConstMatrix& rows
                     std::uint64_t block_cols, std::span<std::uint32_t> amax) {
   check(amax.size() == ceil_div(rows.cols, block_cols), "block_row_amax", amax.size(),
         ceil_div(rows.cols, block_cols));
+  if (block_cols == 1) {
+    return rows.format == Format::f32 ? column_amax<std::uint32_t>(rows, amax)
+                                      : column_amax<std::uint16_t>(rows, amax);
+  }
   kernels.block_amax(
       {rows.format, rows.data, rows.stride, rows.rows, rows.cols, block_cols, amax.data()});
 }
 
 void block_row_quantize(const kernels::CastKernels& kernels, const ConstMatrix& rows,
                         std::uint64_t block_cols, std::span<const float> factors,
-                        kernels::ScaleOp op, CodeMatrix codes, const void* next, bool stream) {
+                        kernels::ScaleOp op, CodeMatrix codes, const void* next, bool stream,
+                        Format code_format) {
   check(factors.size() == ceil_div(rows.cols, block_cols), "block_row_quantize", factors.size(),
         ceil_div(rows.cols, block_cols));
+  const bool is_written = code_format == Format::e4m3fn || code_format == Format::e5m2;
+  if (block_cols == 1 || !is_written) {
+    return scale_and_cast(kernels, rows, block_cols, factors, op, codes, code_format);
+  }
   kernels.block_quantize({rows.format, rows.data, rows.stride, rows.rows, rows.cols, block_cols,
-                          factors.data(), op, Format::e4m3fn, codes.data, codes.stride, next,
-                          stream});
+                          factors.data(), op, code_format, codes.data, codes.stride, next, stream});
 }
 
 std::optional<NonFinite> find_non_finite(const ConstMatrix& rows) {
@@ -91,6 +154,7 @@ std::optional<NonFinite> quantize_blocks(const kernels::CastKernels& kernels,
         grid_rows * grid_cols);
 
   const kernels::ScaleOp op = scale_op(recipe.rule, recipe.scale_fmt);
+  const auto largest = static_cast<float>(traits(recipe.code_format).largest);
   const std::uint64_t chunk_blocks =
       std::max<std::uint64_t>(1, kChunkElements / (block_rows * block_cols));
   std::vector<std::uint32_t> amax(std::min(chunk_blocks, grid_cols));
@@ -107,14 +171,17 @@ std::optional<NonFinite> quantize_blocks(const kernels::CastKernels& kernels,
       std::fill_n(amax.begin(), blocks, 0u);
       block_row_amax(kernels, chunk, block_cols, std::span(amax).first(blocks));
       for (std::uint64_t b = 0; b < blocks; ++b) {
-        if (!is_finite_magnitude(matrix.format, amax[b])) {
+        const bool is_finite = is_finite_magnitude(matrix.format, amax[b]);
+        if (!is_finite && recipe.non_finite == NonFiniteBlocks::end) {
           std::optional<NonFinite> bad = find_non_finite(
               {matrix.format, element(matrix, row, 0), rows, matrix.cols, matrix.stride});
           bad->row += row;
           return bad;
         }
-        const BlockScale scale =
-            compute_scale(magnitude(matrix.format, amax[b]), recipe.rule, recipe.scale_fmt);
+        const BlockScale scale = is_finite
+                                     ? compute_scale(magnitude(matrix.format, amax[b]), recipe.rule,
+                                                     recipe.scale_fmt, largest)
+                                     : BlockScale{std::numeric_limits<float>::quiet_NaN(), 1.0f};
         scales[block_row * grid_cols + first + b] = scale.scale;
         factors[b] = scale.factor;
       }
@@ -127,7 +194,8 @@ std::optional<NonFinite> quantize_blocks(const kernels::CastKernels& kernels,
         next = element(matrix, row + rows, 0);
       }
       block_row_quantize(kernels, chunk, block_cols, std::span(factors).first(blocks), op,
-                         {codes.data + row * codes.stride + col, codes.stride}, next, stream);
+                         {codes.data + row * codes.stride + col, codes.stride}, next, stream,
+                         recipe.code_format);
     }
   }
   return std::nullopt;

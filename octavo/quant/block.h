@@ -20,11 +20,20 @@ struct BlockSize {
   bool operator==(const BlockSize&) const = default;
 };
 
-// How a weight is quantized.
+// What becomes of a block with an element that is not finite.
+enum class NonFiniteBlocks : std::uint8_t {
+  end,        // quantization ends and names the element
+  nan_scale,  // its scale is NaN, and so is everything that is computed with it; codes as of factor
+              // 1
+};
+
+// How a matrix is quantized.
 struct BlockRecipe {
   BlockSize block;
   ScaleRule rule = ScaleRule::transformers;
   ScaleFormat scale_fmt = ScaleFormat::float32;
+  Format code_format = Format::e4m3fn;  // or e5m2, e4m3fnuz, e5m2fnuz
+  NonFiniteBlocks non_finite = NonFiniteBlocks::end;
 };
 
 // A matrix in memory: element (r, c) at data + r * stride + c, in elements of `format` (f32, bf16,
@@ -58,19 +67,20 @@ void block_row_amax(const kernels::CastKernels& kernels, const ConstMatrix& rows
 float magnitude(Format format, std::uint32_t bits);
 bool is_finite_magnitude(Format format, std::uint32_t bits);
 
-// Codes of a block row, or of a piece of one, for factors that are known. `next`: see
-// BlockQuantizeArgs::prefetch.
+// Codes of a block row, or of a piece of one, for factors that are known, in any 8-bit
+// floating-point format. `next`: see BlockQuantizeArgs::prefetch.
 void block_row_quantize(const kernels::CastKernels& kernels, const ConstMatrix& rows,
                         std::uint64_t block_cols, std::span<const float> factors,
-                        kernels::ScaleOp op, CodeMatrix codes, const void* next, bool stream);
+                        kernels::ScaleOp op, CodeMatrix codes, const void* next, bool stream,
+                        Format code_format = Format::e4m3fn);
 
 // The first element of `rows` that is NaN or infinite, if any.
 std::optional<NonFinite> find_non_finite(const ConstMatrix& rows);
 
 // codes (rows, cols) and scales (ceil(rows / block.rows), ceil(cols / block.cols)) of a whole
 // matrix, or of a band of whole block rows. `stream`: the codes are not read again soon. Returns
-// the first element that is not finite, where there is one; codes and scales from its block row on
-// are then undefined.
+// the first element that is not finite, where there is one and NonFiniteBlocks::end is asked for;
+// codes and scales from its block row on are then undefined.
 std::optional<NonFinite> quantize_blocks(const kernels::CastKernels& kernels,
                                          const ConstMatrix& matrix, const BlockRecipe& recipe,
                                          CodeMatrix codes, std::span<float> scales, bool stream);

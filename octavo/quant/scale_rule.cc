@@ -45,11 +45,11 @@ kernels::ScaleOp scale_op(ScaleRule rule, ScaleFormat format) {
   return divide ? kernels::ScaleOp::divide : kernels::ScaleOp::multiply;
 }
 
-BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format) {
+BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format, float largest) {
   if (rule == ScaleRule::deepgemm) amax = std::max(amax, kDeepgemmFloor);
-  // PyTorch divides a number by a tensor as number * reciprocal, so Transformers' 448 / amax is
+  // PyTorch divides a number by a tensor as number * reciprocal, so Transformers' M / amax is
   // rounded twice.
-  const float q = rule == ScaleRule::transformers ? kE4m3Max * (1.0f / amax) : kE4m3Max / amax;
+  const float q = rule == ScaleRule::transformers ? largest * (1.0f / amax) : largest / amax;
 
   BlockScale result{1.0f, 1.0f};
   if (amax > 0 && std::isinf(q)) {
@@ -59,7 +59,7 @@ BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format) {
     result.factor = q;
     result.scale = 1.0f / q;
   } else if (amax > 0) {
-    result.scale = amax / kE4m3Max;
+    result.scale = amax / largest;
     result.factor = 1.0f / result.scale;
   }
   if (format == ScaleFormat::ue8m0) {

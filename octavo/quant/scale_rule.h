@@ -12,7 +12,8 @@ namespace octavo {
 
 inline constexpr float kE4m3Max = 448.0f;
 
-// M = 448, amax the block's largest magnitude, all in f32:
+// M = the largest value of the codes (448 of e4m3fn), amax the block's largest magnitude, all in
+// f32:
 enum class ScaleRule : std::uint8_t {
   transformers,  // q = M * (1 / amax), s = 1 / q, code = w * q   (Transformers' Fp8Quantize; every
                  // step rounded)
@@ -32,7 +33,7 @@ std::string_view scale_format_name(
     ScaleFormat format);  // "float", "ue8m0": config.json's scale_fmt
 std::optional<ScaleFormat> scale_format_from_name(std::string_view name);
 
-// What a block stores, and what its codes are computed with: code = e4m3fn(clamp(w op factor)).
+// What a block stores, and what its codes are computed with: code = round(clamp(w op factor)).
 struct BlockScale {
   float scale;
   float factor;
@@ -45,7 +46,7 @@ kernels::ScaleOp scale_op(ScaleRule rule, ScaleFormat format);
 // amax is finite and >= 0. Two guards beyond the originals: where M / amax overflows, q is the
 // largest float (and s = 1 / q, by every rule); a block of zeros has scale 1, or under `deepgemm`
 // its floor's scale.
-BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format);
+BlockScale compute_scale(float amax, ScaleRule rule, ScaleFormat format, float largest = kE4m3Max);
 
 // UE8M0 ("variant C"): the exponent byte of the next power of two >= x, within 1..254. x is
 // positive and finite, or zero.

@@ -67,6 +67,19 @@ TEST(ScaleRule, ValuesByHand) {
   EXPECT_EQ(compute_scale(next(3.5f), ScaleRule::deepseek, ScaleFormat::ue8m0).scale, 0x1p-6f);
 }
 
+TEST(ScaleRule, FollowsTheLargestValueOfTheFormat) {
+  constexpr ScaleFormat kFloat = ScaleFormat::float32;
+  for (const auto rule : {ScaleRule::transformers, ScaleRule::deepseek, ScaleRule::deepgemm}) {
+    for (const float largest : {448.0f, 57344.0f, 240.0f}) {
+      EXPECT_EQ(compute_scale(largest, rule, kFloat, largest).scale, 1.0f) << rule_name(rule);
+    }
+    EXPECT_EQ(compute_scale(7.0f, rule, kFloat, 57344.0f).scale, 0x1p-13f) << rule_name(rule);
+    EXPECT_EQ(compute_scale(15.0f, rule, kFloat, 240.0f).scale, 0x1p-4f) << rule_name(rule);
+  }
+  // 1 / 57344 = 1.7438617e-5 rounded once, by any rule that divides.
+  EXPECT_EQ(compute_scale(1.0f, ScaleRule::deepseek, kFloat, 57344.0f).scale, 0x1.24924ap-16f);
+}
+
 TEST(ScaleRule, TheRulesDiffer) {
   // A reciprocal, a product and a reciprocal against one division: three roundings of at most one
   // last place each.

@@ -197,7 +197,7 @@ TEST(InfoPlan, NamesKernelPiecesAndReason) {
 
 TEST(Bench, RefusesSizesThatMemoryDoesNotHold) {
   const std::string most = std::to_string(1 << 28);
-  for (const char* op : {"gemv", "gemm", "quantize", "dequantize", "cast"}) {
+  for (const char* op : {"gemv", "gemm", "training", "quantize", "dequantize", "cast"}) {
     const Outcome run =
         run_octavo({"bench", "--op", op, "--m", most, "--n", most, "--k", most, "--threads", "1"});
     EXPECT_EQ(run.status, 2) << op;

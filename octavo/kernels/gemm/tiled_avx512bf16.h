@@ -50,6 +50,7 @@ struct Chunk {
   const char* ahead;        // packed weights that are decoded next: the first tile of rows reads
   std::size_t tile_bytes;   // them ahead, a tile of these with each pair
   float* tot;               // (m, 32)
+  bool is_first, is_last;   // of K
 };
 
 // Not inlined: inside a larger function g++ 12 spills its accumulators (M = 512 with bf16 weights
@@ -113,7 +114,19 @@ static inline void tile(const GemmArgs& g, const Chunk& c, std::size_t row, std:
   }
 }
 
-// All rows: balanced tiles within each panel of rows.
+// Totals of rows begin .. end - 1: zeros, or read ahead while their tile is multiplied.
+static inline void begin_totals(const Chunk& c, std::size_t begin, std::size_t end) {
+  for (float* p = c.tot + begin * kStrip; p < c.tot + end * kStrip; p += 16) {
+    if (c.is_first) {
+      _mm512_store_ps(p, _mm512_setzero_ps());
+    } else {
+      _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+    }
+  }
+}
+
+// All rows: balanced tiles within each panel of rows. Results are written tile by tile: that goes
+// on beside the multiply-adds of the next tile, where a burst for all strips would wait for memory.
 template <Arithmetic A>
 static inline void all_rows(const GemmArgs& g, const Chunk& c) {
   for (std::size_t first = 0; first < g.m; first += g.panel_rows) {
@@ -121,7 +134,11 @@ static inline void all_rows(const GemmArgs& g, const Chunk& c) {
     const std::size_t tiles = (rows + kTileRows - 1) / kTileRows;
     for (std::size_t t = 0; t < tiles; ++t) {
       const std::size_t begin = first + rows * t / tiles;
-      tile<A>(g, c, begin, first + rows * (t + 1) / tiles - begin);
+      const std::size_t end = first + rows * (t + 1) / tiles;
+      begin_totals(c, begin, end);
+      tile<A>(g, c, begin, end - begin);
+      if (!c.is_last) continue;
+      for (std::size_t m = begin; m < end; ++m) store_row(g, m, c.strip, c.tot + m * kStrip);
     }
   }
 }
@@ -144,9 +161,6 @@ static inline void tiled_group(const GemmArgs& g, const Weights& weights, std::s
   const std::size_t strip_bytes = pairs * Weights::kTileBytes;
   const std::size_t chunk_cells =
       kChunk / 2 * kCellsPerPair<A> * g.panel_rows * ((g.m + g.panel_rows - 1) / g.panel_rows);
-  for (std::size_t i = 0; i < (end - begin) * strip_floats; i += 16) {
-    _mm512_store_ps(totals + i, _mm512_setzero_ps());
-  }
   for (std::size_t first = 0, chunk = 0; first < pairs; first += kChunk / 2, ++chunk) {
     const std::size_t left = pairs - first;
     for (std::size_t strip = begin; strip < end; ++strip) {
@@ -162,14 +176,12 @@ static inline void tiled_group(const GemmArgs& g, const Weights& weights, std::s
               chunk * (kChunk / g.k_block),
               next,
               Weights::kTileBytes,
-              totals + (strip - begin) * strip_floats};
+              totals + (strip - begin) * strip_floats,
+              first == 0,
+              left <= kChunk / 2};
       decode_panel<A>(weights, tiles, c.pairs, panel);
       all_rows<A>(g, c);
     }
-  }
-  for (std::size_t strip = begin; strip < end; ++strip) {
-    const float* tot = totals + (strip - begin) * strip_floats;
-    for (std::size_t m = 0; m < g.m; ++m) store_row(g, m, strip, tot + m * kStrip);
   }
 }
 
