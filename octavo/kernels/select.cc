@@ -5,6 +5,7 @@
 
 #include "octavo/kernels/cast/cast_internal.h"
 #include "octavo/kernels/gemm/gemm_internal.h"
+#include "octavo/kernels/transformer/transformer_internal.h"
 
 namespace octavo::kernels {
 namespace {
@@ -46,6 +47,20 @@ constexpr PackImplementation kPackImplementations[] = {
   {Isa::level, {level::pack_weights, level::unpack_weights, level::pack_activations}},
 #include "octavo/kernels/gemm/gemm_manifest.inc"
 #undef OCTAVO_PACK_KERNELS
+};
+
+struct TransformerImplementation {
+  Isa isa;
+  TransformerKernels kernels;
+};
+
+constexpr TransformerImplementation kTransformerImplementations[] = {
+#define OCTAVO_TRANSFORMER_KERNELS(level)                                               \
+  {Isa::level,                                                                          \
+   {#level, level::rms_norm, level::rope, level::add, level::scale, level::rescale_add, \
+    level::silu_mul, level::row_max, level::exp_row, level::sum_exp}},
+#include "octavo/kernels/transformer/transformer_manifest.inc"
+#undef OCTAVO_TRANSFORMER_KERNELS
 };
 
 Result<Isa> choose_built() {
@@ -109,6 +124,13 @@ const PackKernels& pack_kernels(Isa isa) {
     if (implementation.isa == isa && supports(cpu_features(), isa)) return implementation.kernels;
   }
   throw missing("pack_kernels", isa_name(isa));
+}
+
+const TransformerKernels& transformer_kernels(Isa isa) {
+  for (const TransformerImplementation& implementation : kTransformerImplementations) {
+    if (implementation.isa == isa && supports(cpu_features(), isa)) return implementation.kernels;
+  }
+  throw missing("transformer_kernels", isa);
 }
 
 }  // namespace octavo::kernels

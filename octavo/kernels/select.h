@@ -7,6 +7,7 @@
 #include "octavo/kernels/cast/cast.h"
 #include "octavo/kernels/gemm/pack.h"
 #include "octavo/kernels/gemm/plan.h"
+#include "octavo/kernels/transformer/transformer.h"
 
 namespace octavo::kernels {
 
@@ -29,5 +30,8 @@ GemmFunction gemm_kernel(const GemmPlan& plan);
 
 // The packing kernels of a level that is built and supported; throws ContractError otherwise.
 const PackKernels& pack_kernels(Isa isa);
+
+// The transformer kernels of a level that is built and supported; throws ContractError otherwise.
+const TransformerKernels& transformer_kernels(Isa isa);
 
 }  // namespace octavo::kernels

@@ -29,8 +29,10 @@ TEST(Select, ALevelThatCannotRunIsRefused) {
   for (const Isa isa : kLevels) {
     if (is_usable(isa)) {
       EXPECT_STREQ(cast_kernels(isa).name, isa_name(isa));
+      EXPECT_STREQ(transformer_kernels(isa).name, isa_name(isa));
     } else {
       EXPECT_THROW(cast_kernels(isa), ContractError);
+      EXPECT_THROW(transformer_kernels(isa), ContractError);
     }
   }
 }
