@@ -54,9 +54,9 @@ std::shared_ptr<ProductData> make_data(std::size_t m, std::size_t n, std::size_t
 // ---- Ours ----
 
 // In a format that holds the values exactly.
-ops::AlignedBytes in_format(const std::vector<float>& values, Format format) {
+AlignedBytes in_format(const std::vector<float>& values, Format format) {
   const std::size_t bytes = bytes_per_element(format);
-  ops::AlignedBytes result(values.size() * bytes);
+  AlignedBytes result(values.size() * bytes);
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::uint32_t bits = 0;
     if (format == Format::e4m3fn) {
@@ -75,7 +75,7 @@ struct OurProduct {
   Context context;
   Format a_format;
   bool a_scaled;
-  ops::AlignedBytes a, c;
+  AlignedBytes a, c;
   std::vector<float> a_scale;
   std::vector<ops::PackedWeight> w;  // copies
 
@@ -91,9 +91,9 @@ Result<Product> make_ours(const ProductKernel& kernel, Format w_format, Format a
   auto product = std::make_shared<OurProduct>(data.m, data.n, data.k, Context{&pool}, a_format,
                                               kernel.a_scaled);
   product->a = in_format(data.a, a_format);
-  product->c = ops::AlignedBytes(data.m * data.n * sizeof(float));
+  product->c = AlignedBytes(data.m * data.n * sizeof(float));
   product->a_scale = data.a_scale;
-  const ops::AlignedBytes w = in_format(data.w, w_format);
+  const AlignedBytes w = in_format(data.w, w_format);
   ops::Operand operand{{w_format, w.data(), data.n, data.k, data.k}, {}};
   if (kernel.w_scaled)
     operand.scale = {data.w_scale.data(), ceil_div(data.k, kBlock), {kBlock, kBlock}};
@@ -137,22 +137,46 @@ std::vector<ProductKernel> product_kernels(const BenchContext& context, int thre
 
 // ---- The reference ----
 
-// Order C of octavo/kernels/gemm/gemm.h.
-float order_c(const ProductKernel& kernel, const ProductData& d, std::size_t row, std::size_t col) {
-  const float* a = d.a.data() + row * d.k;
-  const float* w = d.w.data() + col * d.k;
-  const auto value = [&](const float* x, std::size_t i) { return i < d.k ? x[i] : 0.0f; };
+// Outputs to look at: up to 4 rows and 64 columns, corners included.
+struct Grid {
+  std::vector<std::size_t> rows, cols;
+};
+
+Grid grid_of(const ProductData& d) {
+  const auto places = [](std::size_t count, std::size_t most) {
+    const std::size_t of = std::min(count, most);
+    std::vector<std::size_t> all(of);
+    for (std::size_t i = 0; i < of; ++i) all[i] = of == 1 ? 0 : i * (count - 1) / (of - 1);
+    return all;
+  };
+  return {places(d.m, 4), places(d.n, 64)};
+}
+
+// Order C of octavo/kernels/gemm/gemm.h by the scalar specification, (rows, cols) of the grid.
+std::vector<float> order_c(const ProductKernel& kernel, const ProductData& d, const Grid& grid,
+                           const Context& context) {
   const std::size_t blocks = ceil_div(d.k, kBlock);
-  float total = 0;
-  for (std::size_t b = 0; b < blocks; ++b) {
-    float sum = 0;
-    for (std::size_t i = b * kBlock; i < std::min(d.k, (b + 1) * kBlock); i += 2)
-      sum = std::fma(a[i], w[i], std::fma(value(a, i + 1), value(w, i + 1), sum));
-    const float a_scale = kernel.a_scaled ? d.a_scale[row * blocks + b] : 1.0f;
-    const float w_scale = kernel.w_scaled ? d.w_scale[col / kBlock * blocks + b] : 1.0f;
-    total = std::fma(sum, w_scale * a_scale, total);
-  }
-  return total;
+  const auto rows_of = [](const std::vector<float>& matrix, std::size_t width,
+                          const std::vector<std::size_t>& rows, std::size_t step) {
+    std::vector<float> result;
+    for (const std::size_t row : rows) {
+      const float* from = matrix.data() + row / step * width;
+      result.insert(result.end(), from, from + width);
+    }
+    return result;
+  };
+  const std::vector<float> a = rows_of(d.a, d.k, grid.rows, 1);
+  const std::vector<float> w = rows_of(d.w, d.k, grid.cols, 1);
+  const std::vector<float> a_scale = rows_of(d.a_scale, blocks, grid.rows, 1);
+  const std::vector<float> w_scale = rows_of(d.w_scale, blocks, grid.cols, kBlock);
+  ops::Operand rows{{Format::f32, a.data(), grid.rows.size(), d.k, d.k}, {}};
+  ops::Operand cols{{Format::f32, w.data(), grid.cols.size(), d.k, d.k}, {}};
+  if (kernel.a_scaled) rows.scale = {a_scale.data(), blocks, {1, kBlock}};
+  if (kernel.w_scaled) cols.scale = {w_scale.data(), blocks, {1, kBlock}};
+  std::vector<float> c(grid.rows.size() * grid.cols.size());
+  ops::gemm(rows, cols, {Format::f32, c.data(), grid.cols.size()},
+            {.context = &context, .isa = Isa::generic, .force_isa = true});
+  return c;
 }
 
 struct Difference {
@@ -161,14 +185,9 @@ struct Difference {
   bool is_allowed;
 };
 
-// Products are exact in f32, so that what differs is summation: k - 1 additions in any order, each
-// with an error of at most u = 2^-24 of its result.
-Difference difference(const ProductKernel& kernel, const ProductData& d, std::size_t row,
-                      std::size_t col, float c) {
-  if (kernel.order_c) {
-    const float expected = order_c(kernel, d, row, col);
-    return {expected, std::abs(double{c} - expected), c == expected};
-  }
+// Another order than C. Products are exact in f32, so that what differs is summation: k - 1
+// additions in any order, each with an error of at most u = 2^-24 of its result.
+Difference difference_of_sum(const ProductData& d, std::size_t row, std::size_t col, float c) {
   double value = 0, magnitude = 0;
   for (std::size_t i = 0; i < d.k; ++i) {
     const double product = double{d.a[row * d.k + i]} * d.w[col * d.k + i];
@@ -180,20 +199,23 @@ Difference difference(const ProductKernel& kernel, const ProductData& d, std::si
   return {value, error, error <= ku / (1 - ku) * magnitude};
 }
 
-// A grid of up to 4 rows and 64 columns, its corners included, of the first and the last copy.
+// The grid's outputs, of the first and the last copy.
 Result<double> check(const ProductKernel& kernel, const ProductData& d, const Product& product,
-                     std::size_t copies) {
-  const auto place = [](std::size_t count, std::size_t i, std::size_t of) {
-    return of == 1 ? 0 : i * (count - 1) / (of - 1);
-  };
-  const std::size_t rows = std::min<std::size_t>(d.m, 4), cols = std::min<std::size_t>(d.n, 64);
+                     std::size_t copies, ThreadPool& pool) {
+  const Grid grid = grid_of(d);
+  const std::size_t cols = grid.cols.size();
+  std::vector<float> expected;
+  if (kernel.order_c) expected = order_c(kernel, d, grid, Context{&pool});
   double error = 0, largest = 0;
   for (const std::size_t copy : {std::size_t{0}, copies - 1}) {
     product.run(copy);
-    for (std::size_t i = 0; i < rows * cols; ++i) {
-      const std::size_t row = place(d.m, i / cols, rows), col = place(d.n, i % cols, cols);
+    for (std::size_t i = 0; i < grid.rows.size() * cols; ++i) {
+      const std::size_t row = grid.rows[i / cols], col = grid.cols[i % cols];
       const float c = product.c[row * d.n + col];
-      const Difference found = difference(kernel, d, row, col, c);
+      const Difference found =
+          kernel.order_c
+              ? Difference{expected[i], std::abs(double{c} - expected[i]), c == expected[i]}
+              : difference_of_sum(d, row, col, c);
       if (!found.is_allowed)
         return fail(ErrorCode::bad_file,
                     fmt::format("{}x{}x{} {} by {}: ({}, {}) is {}, expected {}", d.m, d.n, d.k,
@@ -223,7 +245,7 @@ Result<PreparedCase> prepare(const ProductKernel& kernel, Against against, std::
   OCTAVO_TRY(const Product product, kernel.make(*data, copies, pool));
 
   PreparedCase prepared;
-  prepared.check = [=] { return check(kernel, *data, product, copies); };
+  prepared.check = [=, &pool] { return check(kernel, *data, product, copies, pool); };
   prepared.kernel.run = [product, copies, next = std::size_t{0}]() mutable {
     product.run(next);
     next = (next + 1) % copies;

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <span>
 
+#include "octavo/base/aligned_bytes.h"
 #include "octavo/base/ceil_div.h"
 #include "octavo/base/error.h"
 #include "octavo/quant/quant_testing.h"
@@ -30,32 +33,28 @@ INSTANTIATE_TEST_SUITE_P(Isas, QuantizePack,
                          ::testing::Values(Isa::generic, Isa::avx2, Isa::avx512bf16),
                          [](const auto& level) { return std::string(isa_name(level.param)); });
 
-// Bytes at an address that is a multiple of 64.
-struct Aligned {
-  explicit Aligned(std::size_t size) : bytes(size + 64, 0xA5), count(size) {}
-  std::uint8_t* data() {
-    const auto at = reinterpret_cast<std::uintptr_t>(bytes.data());
-    return bytes.data() + (64 - at % 64) % 64;
-  }
-  bool operator==(Aligned& other) {
-    return count == other.count && std::memcmp(data(), other.data(), count) == 0;
-  }
-  std::vector<std::uint8_t> bytes;
-  std::size_t count;
-};
+AlignedBytes filled(std::size_t size) {
+  AlignedBytes bytes(size);
+  std::memset(bytes.data(), 0xA5, size);
+  return bytes;
+}
+
+bool equal(const AlignedBytes& a, const AlignedBytes& b) {
+  return std::ranges::equal(std::span(a.data(), a.size()), std::span(b.data(), b.size()));
+}
 
 struct Operands {
   Operands(std::size_t rows, std::size_t cols, Arithmetic arithmetic)
-      : weights(kernels::packed_weight_bytes(Format::e4m3fn, rows, cols)),
-        weights_transposed(kernels::packed_weight_bytes(Format::e4m3fn, cols, rows)),
-        activations(kernels::packed_activation_bytes(arithmetic, rows, cols)),
-        activations_transposed(kernels::packed_activation_bytes(arithmetic, cols, rows)) {}
-  bool operator==(Operands& other) {
-    return weights == other.weights && weights_transposed == other.weights_transposed &&
-           activations == other.activations &&
-           activations_transposed == other.activations_transposed;
+      : weights(filled(kernels::packed_weight_bytes(Format::e4m3fn, rows, cols))),
+        weights_transposed(filled(kernels::packed_weight_bytes(Format::e4m3fn, cols, rows))),
+        activations(filled(kernels::packed_activation_bytes(arithmetic, rows, cols))),
+        activations_transposed(filled(kernels::packed_activation_bytes(arithmetic, cols, rows))) {}
+  bool operator==(const Operands& other) const {
+    return equal(weights, other.weights) && equal(weights_transposed, other.weights_transposed) &&
+           equal(activations, other.activations) &&
+           equal(activations_transposed, other.activations_transposed);
   }
-  Aligned weights, weights_transposed, activations, activations_transposed;
+  AlignedBytes weights, weights_transposed, activations, activations_transposed;
 };
 
 // Of all codes at once, by the reference.
@@ -126,7 +125,7 @@ TEST_P(QuantizePack, BlocksAsInTwoSteps) {
         packed_by_reference(Format::e4m3fn, codes, source.rows, source.cols, c.arithmetic);
 
     Operands got(source.rows, source.cols, c.arithmetic);
-    Aligned scratch(kPackScratch);
+    AlignedBytes scratch(kPackScratch);
     const std::size_t count = pack_tiles(source.rows, source.cols);
     for (std::size_t t = count; t-- > 0;) {  // in any order
       const auto bad = quantize_pack_blocks(
@@ -155,7 +154,7 @@ TEST_P(QuantizePack, AKnownScaleAsInTwoSteps) {
     Operands expected = packed_by_reference(format, codes, source.rows, source.cols, c.arithmetic);
 
     Operands got(source.rows, source.cols, c.arithmetic);
-    Aligned scratch(kPackScratch);
+    AlignedBytes scratch(kPackScratch);
     const std::size_t count = pack_tiles(source.rows, source.cols);
     const std::size_t half = count / 2;
     for (const TileRange tiles : {TileRange{half, count}, TileRange{0, half}}) {
@@ -175,7 +174,7 @@ TEST_P(QuantizePack, NamesTheElementThatIsNotFinite) {
   }
   source.set(390, 450, 0x7F800000);
   Operands to(400, 500, Arithmetic::fma);
-  Aligned scratch(kPackScratch);
+  AlignedBytes scratch(kPackScratch);
   std::vector<float> scales(4 * 4);
   const auto bad =
       quantize_pack_blocks(kernels::cast_kernels(GetParam()), kernels::pack_kernels(GetParam()),
