@@ -15,7 +15,7 @@
 //
 // The steps follow bf16 weights in 128x128 blocks, which are read from memory once: per row, the
 // same row of the next chunk is prefetched, and full lines of codes are stored past the caches.
-#include "octavo/kernels/cast/lanes_avx512bf16.h"
+#include "octavo/kernels/cast/cast_lanes_avx512bf16.h"
 
 namespace octavo::kernels::avx512bf16 {
 namespace {
@@ -365,7 +365,7 @@ void quantize_group(const BlockQuantizeArgs& a, std::size_t first, std::size_t c
     const char* row = static_cast<const char*>(a.src) + offset;
     std::uint8_t* codes = a.codes + r * a.codes_stride + first_col;
     if (a.prefetch != nullptr) {
-      prefetch_bytes(static_cast<const char*>(a.prefetch) + offset, cols * kSize);
+      prefetch_bytes(a.prefetch, offset, cols * kSize);
     }
     for (std::size_t c = 0, b = 0; c < cols; c += a.block_cols, ++b) {
       const std::size_t n = cols - c < a.block_cols ? cols - c : a.block_cols;

@@ -3,7 +3,7 @@
 // rows are taken in passes over a strip, which then comes from L2.
 #pragma once
 
-#include "octavo/kernels/gemm/lanes_avx512bf16.h"
+#include "octavo/kernels/gemm/gemm_lanes_avx512bf16.h"
 
 namespace octavo::kernels::avx512bf16 {
 
@@ -11,7 +11,7 @@ namespace octavo::kernels::avx512bf16 {
 constexpr std::size_t kFusedRows = 10;
 
 // What suits an arithmetic with M rows: strips side by side, tiles of a strip at once, and how far
-// ahead a strip is read (beyond its last byte only prefetch instructions go).
+// ahead a strip is read.
 //   dot  One sequential stream and four tiles at once for one or two rows: 94 % of what memory
 //        gives on Zen 5, which does two vdpbf16ps a cycle; several strips at once 92 % or less.
 //   fma  Decoding takes 6.5 cycles a tile on a core with two 512-bit ports and chains take 8, so
@@ -59,7 +59,7 @@ template <Arithmetic A, int M, std::size_t S, class Weights>
       for (std::size_t s = 0; s < S; ++s) {
         const char* p = tile + s * strip_bytes;
         for (std::size_t i = 0; i < Weights::kTileBytes; i += 64) {
-          _mm_prefetch(p + ahead + i, _MM_HINT_T0);
+          _mm_prefetch(ahead_of(p, ahead + i), _MM_HINT_T0);
         }
         step<A, M>(acc[s], weights.template tile<A>(p), a, g.panel_rows);
       }

@@ -6,6 +6,7 @@
 namespace octavo::kernels::avx512bf16 {
 
 void gemm_fused_dot(const GemmArgs& g) {
+  check(g, Arithmetic::dot);
   for_weights(g.weight_format, [&](const auto& weights) {
     if constexpr (!std::is_same_v<std::decay_t<decltype(weights)>, F32Weights>) {
       fused<Arithmetic::dot>(g, weights);

@@ -23,7 +23,7 @@ void decode_panel(const std::uint8_t* tiles, std::size_t pairs, std::size_t h, c
   for (std::size_t p = 0; p < pairs; ++p, panel += 32) {
     const std::uint8_t* tile = tiles + p * tile_bytes(decode);
     if (h == 1) {  // the strip's next block
-      prefetch_bytes(tile + kChunk / 2 * tile_bytes(decode), tile_bytes(decode));
+      prefetch_bytes(tile, kChunk / 2 * tile_bytes(decode), tile_bytes(decode));
     }
     const HalfTile half = decode_half_tile<decode>(tile, h, table);
     for (std::size_t v = 0; v < 2; ++v) {
@@ -130,6 +130,7 @@ void gemm(const GemmArgs& args, const float* table) {
 }  // namespace
 
 void gemm_tiled_fma(const GemmArgs& args) {
+  check(args, Arithmetic::fma);
   alignas(64) float table[256];
   switch (args.weight_format) {
     case Format::e4m3fn:

@@ -4,6 +4,7 @@
 namespace octavo::kernels::avx512bf16 {
 
 void gemm_tiled_fma(const GemmArgs& g) {
+  check(g, Arithmetic::fma);
   for_weights(g.weight_format, [&](const auto& weights) { tiled<Arithmetic::fma>(g, weights); });
 }
 

@@ -182,8 +182,9 @@ void pack(const PackActivationsArgs& a, const DecodeTable* table) {
       for (std::size_t row = 0; row < panel_rows; row += 8) {
         const std::size_t m = panel * panel_rows + row, k = chunk * kChunk;
         const std::size_t src_row = m - a.src_row;
-        const std::size_t at =
-            a.transposed ? k * a.src_stride + src_row : src_row * a.src_stride + k;
+        const std::size_t at = m >= a.m       ? 0
+                               : a.transposed ? k * a.src_stride + src_row
+                                              : src_row * a.src_stride + k;
         const Group group = {
             static_cast<const char*>(a.src) + at * code_bytes(S),
             a.src_stride * code_bytes(S),
@@ -213,6 +214,7 @@ void pack_as(const PackActivationsArgs& a, const DecodeTable* table) {
 }  // namespace
 
 void pack_activations(const PackActivationsArgs& a) {
+  check(a);
   switch (a.src_format) {
     case Format::f32:
       return pack_as<Source::f32>(a, nullptr);
