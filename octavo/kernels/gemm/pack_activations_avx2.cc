@@ -1,6 +1,7 @@
 // Activations to panels with AVX2, by way of dwords as in pack_activations_avx512bf16.cc, 8 rows at
 // a time. Everything is decoded to f32 first, by gathering where it is codes; cells for dot are
-// merged from the upper halves of two.
+// merged from the upper halves of two. Within L2, one thread of a 2-core Intel Emerald Rapids VM:
+// 19 to 39 GB/s of f32 cells from f32, 19 to 20 from bf16, 12 to 15 from codes (gathers).
 #include "octavo/kernels/gemm/gemm_internal.h"
 #include "octavo/kernels/gemm/pack_lanes_avx2.h"
 

@@ -1,5 +1,6 @@
 // Weights to and from P2 with AVX2: the steps of pack_weights_avx512bf16.cc with vectors of half
-// the size.
+// the size. Memory to memory, one thread of a 2-core Intel Emerald Rapids VM, share of the stream
+// roof: 60 to 80 % row-major, 79 to 128 % transposed (the roof is one sequential stream).
 #include "octavo/kernels/gemm/gemm_internal.h"
 #include "octavo/kernels/gemm/pack_lanes_avx2.h"
 

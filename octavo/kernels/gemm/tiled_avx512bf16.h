@@ -1,5 +1,8 @@
 // The tiled product: 128 k of a strip are decoded to a panel in L1 (16 KiB in f32, 8 KiB in bf16)
 // and used by tiles of up to 12 rows x 32 columns. For many rows, where arithmetic is the limit.
+//
+// `fma`, 4096 x 4096 e4m3fn from memory, one thread of a 2-core Intel Emerald Rapids VM, percent of
+// the multiply-add peak: 68 with 12 and 16 rows, 76 with 32, 81 with 64, 84 with 120, 88 with 512.
 #pragma once
 
 #include "octavo/kernels/gemm/gemm_lanes_avx512bf16.h"
