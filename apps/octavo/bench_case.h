@@ -35,7 +35,7 @@ struct BenchContext {
   std::size_t memory_bytes;         // what streaming operations go through at least
   std::size_t most_bytes;           // what one case may take
   std::map<int, ThreadPool> pools;  // by threads
-  ops::AlignedBytes read_memory;    // of memory_bytes once something reads it
+  AlignedBytes read_memory;         // of memory_bytes once something reads it
 
   ThreadPool& pool(int threads) { return pools.try_emplace(threads, threads).first->second; }
 };

@@ -45,7 +45,7 @@ struct StreamData {
   std::size_t in_row, out_row;  // bytes
   std::size_t scale_rows;       // rows that share scales
   std::size_t row_scales;       // scales of such rows; 0: none
-  ops::AlignedBytes in, out;
+  AlignedBytes in, out;
   std::vector<float> scales;
 
   std::size_t bands() const { return ceil_div(n, kBand); }                     // of one copy
@@ -62,7 +62,7 @@ struct StreamData {
 
 // Floats: sign and mantissa of bf16 random, exponent binomial, Gaussian enough; as f32 they are
 // such with further mantissa bits below. Codes: all that are not NaN.
-void fill(ops::AlignedBytes& bytes, bool codes) {
+void fill(AlignedBytes& bytes, bool codes) {
   std::mt19937_64 random(1);
   for (std::size_t i = 0; i + 8 <= bytes.size(); i += 8) {
     std::uint64_t bits = random();
@@ -91,8 +91,8 @@ std::shared_ptr<StreamData> make_data(const StreamOp& op, std::size_t n, std::si
   data->out_row = ceil_div(k * op.out_bits, 8);
   const std::size_t copy_bytes = n * (data->in_row + data->out_row);
   data->copies = ceil_div(context.memory_bytes, copy_bytes);
-  data->in = ops::AlignedBytes(data->copies * n * data->in_row);
-  data->out = ops::AlignedBytes(data->copies * n * data->out_row);
+  data->in = AlignedBytes(data->copies * n * data->in_row);
+  data->out = AlignedBytes(data->copies * n * data->out_row);
   fill(data->in, op.codes_in);
   std::memset(data->out.data(), 0, data->out.size());
   data->scale_rows = op.scale_rows;

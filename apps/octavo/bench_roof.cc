@@ -46,9 +46,9 @@ Timed read_roof(ThreadPool& pool, const void* from, std::size_t bytes) {
 }
 
 Timed read_roof(BenchContext& context, int threads) {
-  ops::AlignedBytes& memory = context.read_memory;
+  AlignedBytes& memory = context.read_memory;
   if (memory.size() != context.memory_bytes) {
-    memory = ops::AlignedBytes(context.memory_bytes);
+    memory = AlignedBytes(context.memory_bytes);
     std::memset(memory.data(), 1, memory.size());
   }
   return read_roof(context.pool(threads), memory.data(), memory.size());

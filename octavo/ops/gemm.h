@@ -5,11 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "octavo/base/aligned_bytes.h"
 #include "octavo/base/thread_pool.h"
 #include "octavo/kernels/gemm/plan.h"
 #include "octavo/quant/block.h"
@@ -33,25 +33,6 @@ struct Operand {
   ConstMatrix matrix;
   ScaleGrid scale;
   bool transposed = false;
-};
-
-// Memory aligned to 64 bytes, of which only the size is remembered.
-class AlignedBytes {
- public:
-  AlignedBytes() = default;
-  explicit AlignedBytes(std::size_t size);
-  AlignedBytes(AlignedBytes&& other) noexcept;
-  AlignedBytes& operator=(AlignedBytes&& other) noexcept;
-  std::uint8_t* data() { return data_.get(); }
-  const std::uint8_t* data() const { return data_.get(); }
-  std::size_t size() const { return size_; }
-
- private:
-  struct Free {
-    void operator()(std::uint8_t* p) const;
-  };
-  std::unique_ptr<std::uint8_t[], Free> data_;
-  std::size_t size_ = 0;
 };
 
 // Scales of a weight as kernels read them: one, or 32, for each strip of 32 n and each block.

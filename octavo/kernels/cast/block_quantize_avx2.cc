@@ -1,6 +1,7 @@
 // block_amax and block_quantize with AVX2. The rounding is explained in
-// block_quantize_avx512bf16.cc.
-#include "octavo/kernels/cast/lanes_avx2.h"
+// block_quantize_avx512bf16.cc. 128x128 from bf16, one thread of a 2-core Intel Emerald Rapids VM,
+// memory to memory: 45 % of the stream roof.
+#include "octavo/kernels/cast/cast_lanes_avx2.h"
 
 namespace octavo::kernels::avx2 {
 namespace {
@@ -141,8 +142,7 @@ void quantize_to(const BlockQuantizeArgs& a) {
     const char* row = static_cast<const char*>(a.src) + r * a.src_stride * kSize;
     std::uint8_t* codes = a.codes + r * a.codes_stride;
     if (a.prefetch != nullptr) {
-      prefetch_bytes(static_cast<const char*>(a.prefetch) + r * a.src_stride * kSize,
-                     a.cols * kSize);
+      prefetch_bytes(a.prefetch, r * a.src_stride * kSize, a.cols * kSize);
     }
     for (std::size_t c = 0, b = 0; c < a.cols; c += a.block_cols, ++b) {
       const std::size_t n = a.cols - c < a.block_cols ? a.cols - c : a.block_cols;

@@ -10,12 +10,13 @@
 // For bf16 a block needs that arithmetic only 128 times. Where codes are normal, doubling a weight
 // adds 8 to its code, so the code is 8 times the exponent plus a byte looked up by the mantissa's
 // seven bits (WordTable). Weights outside that range, zeros among them, send their 64 the long way.
-// On a Xeon of 2023 at 2.6 GHz, in cache: 0.15 ns an element by arithmetic (0.22 dividing), 0.10 by
-// table.
+// On a 2-core Intel Emerald Rapids VM, in cache: 0.15 ns an element by arithmetic (0.22 dividing),
+// 0.10 by table.
 //
 // The steps follow bf16 weights in 128x128 blocks, which are read from memory once: per row, the
 // same row of the next chunk is prefetched, and full lines of codes are stored past the caches.
-#include "octavo/kernels/cast/lanes_avx512bf16.h"
+// Memory to memory, one thread: 92 % of the stream roof.
+#include "octavo/kernels/cast/cast_lanes_avx512bf16.h"
 
 namespace octavo::kernels::avx512bf16 {
 namespace {
@@ -365,7 +366,7 @@ void quantize_group(const BlockQuantizeArgs& a, std::size_t first, std::size_t c
     const char* row = static_cast<const char*>(a.src) + offset;
     std::uint8_t* codes = a.codes + r * a.codes_stride + first_col;
     if (a.prefetch != nullptr) {
-      prefetch_bytes(static_cast<const char*>(a.prefetch) + offset, cols * kSize);
+      prefetch_bytes(a.prefetch, offset, cols * kSize);
     }
     for (std::size_t c = 0, b = 0; c < cols; c += a.block_cols, ++b) {
       const std::size_t n = cols - c < a.block_cols ? cols - c : a.block_cols;

@@ -1,5 +1,5 @@
 // cast with AVX2: the pairs that carry weights and activations; all others are the reference's.
-#include "octavo/kernels/cast/lanes_avx2.h"
+#include "octavo/kernels/cast/cast_lanes_avx2.h"
 
 namespace octavo::kernels::avx2 {
 namespace {

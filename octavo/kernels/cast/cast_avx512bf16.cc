@@ -1,5 +1,5 @@
 // cast with AVX-512: the pairs that carry weights and activations; all others are the reference's.
-#include "octavo/kernels/cast/lanes_avx512bf16.h"
+#include "octavo/kernels/cast/cast_lanes_avx512bf16.h"
 
 namespace octavo::kernels::avx512bf16 {
 namespace {

@@ -21,6 +21,13 @@ namespace octavo::kernels {
 #undef OCTAVO_GEMM_KERNEL
 #undef OCTAVO_PACK_KERNELS
 
+// What gemm.h and pack.h ask of their arguments. Every kernel begins with it: debug builds abort
+// where something is broken, release builds do nothing.
+void check(const GemmArgs& args, Arithmetic arithmetic);
+void check(const PackWeightsArgs& args);
+void check(const UnpackWeightsArgs& args);
+void check(const PackActivationsArgs& args);
+
 // bf16 bit patterns of the codes 0 to 127 of each 8-bit format, low and high byte apart.
 struct Bf16Table {
   alignas(64) std::uint8_t low[128];

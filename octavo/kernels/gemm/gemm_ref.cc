@@ -24,6 +24,7 @@ std::size_t panel_rows(std::size_t m) {
   return m < 2 * kPanelRows ? ceil_div(m, 2) : kPanelRows;
 }
 
+// A panel of decoded weights and the totals of a group of strips; whole cache lines.
 std::size_t gemm_scratch_floats(std::size_t m, std::size_t group) {
   return kChunk * kStrip + group * m * kStrip;
 }
@@ -34,20 +35,18 @@ std::size_t packed_activation_bytes(Arithmetic arithmetic, std::size_t m, std::s
   return ceil_div(k, kChunk) * kChunk * rows * (arithmetic == Arithmetic::fma ? 4 : 2);
 }
 
-// Totals of a group of strips; whole cache lines.
-
 namespace generic {
 namespace {
 
 template <Format F>
 float weight(const void* packed, std::size_t n, std::size_t k, std::size_t pairs) {
   constexpr std::size_t kBytes = sizeof(Code<F>);
-  return decode<F>(static_cast<const Code<F>*>(packed)[packed_weight_offset<kBytes>(n, k, pairs)]);
+  return decode<F>(element<Code<F>>(packed, packed_weight_offset<kBytes>(n, k, pairs)));
 }
 
 float activation(const GemmArgs& args, std::size_t m, std::size_t k) {
-  const auto* cells = static_cast<const float*>(args.activations);
-  return cells[packed_activation_cell(Arithmetic::fma, m, k, args.m, args.panel_rows)];
+  return element<float>(args.activations,
+                        packed_activation_cell(Arithmetic::fma, m, k, args.m, args.panel_rows));
 }
 
 float scale(const Scales& scales, std::size_t index, std::size_t kb, std::size_t lane) {
@@ -80,10 +79,9 @@ void store(const GemmArgs& args, std::size_t m, std::size_t n, float value) {
   if (std::isnan(value)) value = std::numeric_limits<float>::quiet_NaN();
   const std::size_t at = m * args.c_stride + n;
   if (args.c_format == Format::f32) {
-    static_cast<float*>(args.c)[at] = value;
+    set_element(args.c, at, value);
   } else {
-    static_cast<std::uint16_t*>(args.c)[at] =
-        encode<Format::bf16>(value, Rounding::nearest_even, Overflow::special);
+    set_element(args.c, at, encode<Format::bf16>(value, Rounding::nearest_even, Overflow::special));
   }
 }
 
@@ -97,8 +95,7 @@ void gemm(const GemmArgs& args) {
 }  // namespace
 
 void gemm_plain_fma(const GemmArgs& args) {
-  assert(args.k_block == 32 || args.k_block == 64 || args.k_block == 128);
-  assert(args.c_format == Format::f32 || args.c_format == Format::bf16);
+  check(args, Arithmetic::fma);
   switch (args.weight_format) {
     case Format::e4m3fn:
       return gemm<Format::e4m3fn>(args);

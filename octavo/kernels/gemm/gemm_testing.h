@@ -14,6 +14,7 @@
 #include "octavo/formats/convert.h"
 #include "octavo/kernels/cast/cast_testing.h"
 #include "octavo/kernels/gemm/gemm_internal.h"
+#include "octavo/kernels/gemm/order_c_testing.h"
 
 namespace octavo::kernels::testing {
 
@@ -177,16 +178,9 @@ class Model {
         w_(values(p.weight_format, p.weights, weight_flush(p))) {}
 
   float output(std::size_t m, std::size_t n) const {
-    float tot = 0.0f;
-    for (std::size_t kb = 0; kb < p_.k_blocks(); ++kb) {
-      float acc = 0.0f;
-      const std::size_t end = std::min(p_.k, (kb + 1) * p_.k_block);
-      for (std::size_t k = kb * p_.k_block; k < end; k += 2) {
-        acc = k + 1 < end ? std::fma(a(m, k + 1), w(n, k + 1), acc) : std::fma(0.0f, 0.0f, acc);
-        acc = std::fma(a(m, k), w(n, k), acc);
-      }
-      tot = std::fma(acc, scale(m, n, kb), tot);
-    }
+    const float tot = order_c(
+        p_.k, p_.k_block, [&](std::size_t k) { return a(m, k); },
+        [&](std::size_t k) { return w(n, k); }, [&](std::size_t kb) { return scale(m, n, kb); });
     return p_.bias.empty() ? tot : tot + p_.bias[n];
   }
 

@@ -1,9 +1,11 @@
-// Many rows, by f32 tiled multiply-adds: any activations, any weights.
+// Many rows, by f32 fused multiply-adds: any activations, any weights. Technique and rates:
+// tiled_avx512bf16.h.
 #include "octavo/kernels/gemm/tiled_avx512bf16.h"
 
 namespace octavo::kernels::avx512bf16 {
 
 void gemm_tiled_fma(const GemmArgs& g) {
+  check(g, Arithmetic::fma);
   for_weights(g.weight_format, [&](const auto& weights) { tiled<Arithmetic::fma>(g, weights); });
 }
 

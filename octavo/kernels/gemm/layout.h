@@ -3,11 +3,25 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
 #include "octavo/base/ceil_div.h"
 #include "octavo/kernels/gemm/gemm.h"
 
 namespace octavo::kernels {
+
+// Element i of memory that holds Ts, whatever types it was written as.
+template <class T>
+T element(const void* memory, std::size_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(memory) + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <class T>
+void set_element(void* memory, std::size_t i, T value) {
+  std::memcpy(static_cast<char*>(memory) + i * sizeof(T), &value, sizeof(T));
+}
 
 constexpr std::size_t strips(std::size_t n) { return ceil_div(n, kStrip); }
 

@@ -1,6 +1,7 @@
 // Activations to panels with AVX2, by way of dwords as in pack_activations_avx512bf16.cc, 8 rows at
 // a time. Everything is decoded to f32 first, by gathering where it is codes; cells for dot are
-// merged from the upper halves of two.
+// merged from the upper halves of two. Within L2, one thread of a 2-core Intel Emerald Rapids VM:
+// 19 to 39 GB/s of f32 cells from f32, 19 to 20 from bf16, 12 to 15 from codes (gathers).
 #include "octavo/kernels/gemm/gemm_internal.h"
 #include "octavo/kernels/gemm/pack_lanes_avx2.h"
 
@@ -182,8 +183,9 @@ void pack(const PackActivationsArgs& a, const DecodeTable* table) {
       for (std::size_t row = 0; row < panel_rows; row += 8) {
         const std::size_t m = panel * panel_rows + row, k = chunk * kChunk;
         const std::size_t src_row = m - a.src_row;
-        const std::size_t at =
-            a.transposed ? k * a.src_stride + src_row : src_row * a.src_stride + k;
+        const std::size_t at = m >= a.m       ? 0
+                               : a.transposed ? k * a.src_stride + src_row
+                                              : src_row * a.src_stride + k;
         const Group group = {
             static_cast<const char*>(a.src) + at * code_bytes(S),
             a.src_stride * code_bytes(S),
@@ -213,6 +215,7 @@ void pack_as(const PackActivationsArgs& a, const DecodeTable* table) {
 }  // namespace
 
 void pack_activations(const PackActivationsArgs& a) {
+  check(a);
   switch (a.src_format) {
     case Format::f32:
       return pack_as<Source::f32>(a, nullptr);

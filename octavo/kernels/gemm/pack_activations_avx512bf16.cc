@@ -3,7 +3,8 @@
 // Everything goes by way of dwords of 1 f32, 2 bf16 or 4 codes that follow each other in k: a
 // vector of the same dword of 16 rows is decoded to one or more vectors of cells. Row-major sources
 // are transposed to such vectors, 16 rows or, where there are no more, 4 at a time; transposed
-// sources have 1, 2 or 4 rows interleaved.
+// sources have 1, 2 or 4 rows interleaved. To f32 cells within L2, one thread of a 2-core Intel
+// Emerald Rapids VM: 30 to 54 GB/s of cells from f32, 34 to 37 from bf16, 30 to 37 from codes.
 #include "octavo/kernels/gemm/gemm_internal.h"
 #include "octavo/kernels/gemm/pack_lanes_avx512bf16.h"
 
@@ -242,8 +243,9 @@ void pack(const PackActivationsArgs& a, const Bf16Table* table) {
       for (std::size_t row = 0; row < panel_rows; row += 16) {
         const std::size_t m = panel * panel_rows + row, k = chunk * kChunk;
         const std::size_t src_row = m - a.src_row;
-        const std::size_t at =
-            a.transposed ? k * a.src_stride + src_row : src_row * a.src_stride + k;
+        const std::size_t at = m >= a.m       ? 0
+                               : a.transposed ? k * a.src_stride + src_row
+                                              : src_row * a.src_stride + k;
         const Group group = {
             static_cast<const char*>(a.src) + at * code_bytes(S),
             a.src_stride * code_bytes(S),
@@ -275,6 +277,7 @@ void pack_as(const PackActivationsArgs& a, const Bf16Table* table) {
 }  // namespace
 
 void pack_activations(const PackActivationsArgs& a) {
+  check(a);
   switch (a.src_format) {
     case Format::f32:
       return pack_as<Source::f32>(a, nullptr);

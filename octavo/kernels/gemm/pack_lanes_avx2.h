@@ -2,7 +2,7 @@
 // (scripts/check_isa_symbols).
 #pragma once
 
-#include "octavo/kernels/cast/lanes_avx2.h"
+#include "octavo/kernels/cast/cast_lanes_avx2.h"
 
 namespace octavo::kernels::avx2 {
 

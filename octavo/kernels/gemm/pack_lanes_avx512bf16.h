@@ -2,7 +2,7 @@
 // (scripts/check_isa_symbols).
 #pragma once
 
-#include "octavo/kernels/cast/lanes_avx512bf16.h"
+#include "octavo/kernels/cast/cast_lanes_avx512bf16.h"
 
 namespace octavo::kernels::avx512bf16 {
 

@@ -21,40 +21,37 @@ Cell flushed(Cell bits, float below) {
 
 template <class Cell>
 void pack(const PackWeightsArgs& args) {
-  const auto* src = static_cast<const Cell*>(args.src);
-  auto* packed = static_cast<Cell*>(args.packed);
   const std::size_t pairs = ceil_div(args.whole_k != 0 ? args.whole_k : args.k, 2);
   for (std::size_t n = args.strip_begin * kStrip; n < args.strip_end * kStrip; ++n) {
     for (std::size_t k = 0; k < 2 * ceil_div(args.k, 2); ++k) {
       Cell cell = 0;
       if (n < args.n && k < args.k) {
-        cell = flushed(src[args.transposed ? k * args.src_stride + n : n * args.src_stride + k],
-                       kFlushAgainstBf16);
+        const std::size_t at = args.transposed ? k * args.src_stride + n : n * args.src_stride + k;
+        cell = flushed(element<Cell>(args.src, at), kFlushAgainstBf16);
       }
-      packed[packed_weight_offset<sizeof(Cell)>(n, k, pairs)] = cell;
+      set_element(args.packed, packed_weight_offset<sizeof(Cell)>(n, k, pairs), cell);
     }
   }
 }
 
 template <class Cell>
 void unpack(const UnpackWeightsArgs& args) {
-  const auto* packed = static_cast<const Cell*>(args.packed);
-  auto* dst = static_cast<Cell*>(args.dst);
   const std::size_t pairs = ceil_div(args.k, 2);
   for (std::size_t n = args.strip_begin * kStrip; n < args.n && n < args.strip_end * kStrip; ++n) {
     for (std::size_t k = 0; k < args.k; ++k) {
-      dst[n * args.dst_stride + k] = packed[packed_weight_offset<sizeof(Cell)>(n, k, pairs)];
+      const auto cell = element<Cell>(args.packed, packed_weight_offset<sizeof(Cell)>(n, k, pairs));
+      set_element(args.dst, n * args.dst_stride + k, cell);
     }
   }
 }
 
 float decoded(Format format, const void* src, std::size_t at) {
-  const auto byte = [&] { return static_cast<const std::uint8_t*>(src)[at]; };
+  const auto byte = [&] { return element<std::uint8_t>(src, at); };
   switch (format) {
     case Format::f32:
-      return static_cast<const float*>(src)[at];
+      return element<float>(src, at);
     case Format::bf16:
-      return decode<Format::bf16>(static_cast<const std::uint16_t*>(src)[at]);
+      return decode<Format::bf16>(element<std::uint16_t>(src, at));
     case Format::e4m3fn:
       return decode<Format::e4m3fn>(byte());
     case Format::e5m2:
@@ -80,6 +77,7 @@ float activation(const PackActivationsArgs& args, std::size_t m, std::size_t k) 
 }  // namespace
 
 void pack_weights(const PackWeightsArgs& args) {
+  check(args);
   switch (packed_tile_bytes(args.format)) {
     case 64:
       return pack<std::uint8_t>(args);
@@ -91,6 +89,7 @@ void pack_weights(const PackWeightsArgs& args) {
 }
 
 void unpack_weights(const UnpackWeightsArgs& args) {
+  check(args);
   switch (packed_tile_bytes(args.format)) {
     case 64:
       return unpack<std::uint8_t>(args);
@@ -102,9 +101,9 @@ void unpack_weights(const UnpackWeightsArgs& args) {
 }
 
 void pack_activations(const PackActivationsArgs& args) {
+  check(args);
   const std::size_t rows = panel_rows(args.m);
   const bool dot = args.arithmetic == Arithmetic::dot;
-  auto* cells = static_cast<std::uint32_t*>(args.packed);
   for (std::size_t k = args.chunk_begin * kChunk; k < args.chunk_end * kChunk; k += dot ? 2 : 1) {
     for (std::size_t m = args.panel_begin * rows; m < args.panel_end * rows; ++m) {
       auto cell = std::bit_cast<std::uint32_t>(activation(args, m, k));
@@ -112,7 +111,7 @@ void pack_activations(const PackActivationsArgs& args) {
         cell =
             cell >> 16 | (std::bit_cast<std::uint32_t>(activation(args, m, k + 1)) & 0xFFFF0000u);
       }
-      cells[packed_activation_cell(args.arithmetic, m, k, args.m, rows)] = cell;
+      set_element(args.packed, packed_activation_cell(args.arithmetic, m, k, args.m, rows), cell);
     }
   }
 }

@@ -1,5 +1,6 @@
 // Weights to and from P2 with AVX2: the steps of pack_weights_avx512bf16.cc with vectors of half
-// the size.
+// the size. Memory to memory, one thread of a 2-core Intel Emerald Rapids VM, share of the stream
+// roof: 60 to 80 % row-major, 79 to 128 % transposed (the roof is one sequential stream).
 #include "octavo/kernels/gemm/gemm_internal.h"
 #include "octavo/kernels/gemm/pack_lanes_avx2.h"
 
@@ -94,7 +95,7 @@ void pack_rows(const PackWeightsArgs& a) {
       const char* from = src + k * kSize;
       if (a.stream && k * kSize % 64 == 0) {
         for (std::size_t r = 0; r < kStrip; ++r) {
-          _mm_prefetch(from + r * stride + kAhead, _MM_HINT_T0);
+          _mm_prefetch(ahead_of(from, r * stride + kAhead), _MM_HINT_T0);
         }
       }
       pack_piece<F>(from, stride, rows, (a.k - k) * kSize, strip, k / kStep * 32, parts, a.stream);
@@ -143,8 +144,8 @@ void pack_columns(const PackWeightsArgs& a) {
         const char* row0 = src + k * stride;
         const char* row1 = k + 1 < a.k ? row0 + stride : nullptr;
         if (a.stream) {
-          _mm_prefetch(row0 + kAhead, _MM_HINT_T0);
-          _mm_prefetch(row0 + stride + kAhead, _MM_HINT_T0);
+          _mm_prefetch(ahead_of(row0, kAhead), _MM_HINT_T0);
+          _mm_prefetch(ahead_of(row0, stride + kAhead), _MM_HINT_T0);
         }
         pack_two_rows<F>(row0, row1, (a.n - s * kStrip) * kSize, strip + k / 2 * tile_bytes,
                          a.stream);
@@ -217,6 +218,7 @@ void unpack(const UnpackWeightsArgs& a) {
 }  // namespace
 
 void pack_weights(const PackWeightsArgs& a) {
+  check(a);
   switch (a.format) {
     case Format::f32:
       return pack<Format::f32>(a);
@@ -228,6 +230,7 @@ void pack_weights(const PackWeightsArgs& a) {
 }
 
 void unpack_weights(const UnpackWeightsArgs& a) {
+  check(a);
   switch (a.format) {
     case Format::f32:
       return unpack<Format::f32>(a);

@@ -1,8 +1,11 @@
 // The tiled product: 128 k of a strip are decoded to a panel in L1 (16 KiB in f32, 8 KiB in bf16)
 // and used by tiles of up to 12 rows x 32 columns. For many rows, where arithmetic is the limit.
+//
+// `fma`, 4096 x 4096 e4m3fn from memory, one thread of a 2-core Intel Emerald Rapids VM, percent of
+// the multiply-add peak: 68 with 12 and 16 rows, 76 with 32, 81 with 64, 84 with 120, 88 with 512.
 #pragma once
 
-#include "octavo/kernels/gemm/lanes_avx512bf16.h"
+#include "octavo/kernels/gemm/gemm_lanes_avx512bf16.h"
 
 namespace octavo::kernels::avx512bf16 {
 
@@ -70,12 +73,13 @@ template <Arithmetic A, int M>
     for (std::size_t i = 0; i < count; ++i) {
       _mm_prefetch(ahead, _MM_HINT_T0);
       for (std::size_t line = 64; line < ahead_step; line += 64) {
-        _mm_prefetch(ahead + line, _MM_HINT_T0);
+        _mm_prefetch(ahead_of(ahead, line), _MM_HINT_T0);
       }
-      ahead += ahead_step;
-      _mm_prefetch(reinterpret_cast<const char*>(a + chunk_cells), _MM_HINT_T0);
-      if constexpr (A == Arithmetic::fma)
-        _mm_prefetch(reinterpret_cast<const char*>(a + chunk_cells + g.panel_rows), _MM_HINT_T0);
+      ahead = ahead_of(ahead, ahead_step);
+      for (std::size_t cell = 0; cell < kCellsPerPair<A>; ++cell) {
+        const std::size_t next_panel = (chunk_cells + cell * g.panel_rows) * sizeof(float);
+        _mm_prefetch(ahead_of(a, next_panel), _MM_HINT_T0);
+      }
       step<A, M>(acc, load_operand<A>(panel), a, g.panel_rows);
       panel += kPanelFloats<A>;
       a += kCellsPerPair<A> * g.panel_rows;
@@ -166,15 +170,15 @@ static inline void tiled_group(const GemmArgs& g, const Weights& weights, std::s
     for (std::size_t strip = begin; strip < end; ++strip) {
       const char* tiles =
           static_cast<const char*>(g.weights) + strip * strip_bytes + first * Weights::kTileBytes;
-      const char* next = strip + 1 < end ? tiles + strip_bytes
-                                         : tiles - (end - 1 - begin) * strip_bytes +
-                                               kChunk / 2 * Weights::kTileBytes;
+      const std::size_t to_next =
+          strip + 1 < end ? strip_bytes
+                          : kChunk / 2 * Weights::kTileBytes - (end - 1 - begin) * strip_bytes;
       Chunk c{panel,
               static_cast<const float*>(g.activations) + chunk * chunk_cells,
               left < kChunk / 2 ? left : kChunk / 2,
               strip,
               chunk * (kChunk / g.k_block),
-              next,
+              ahead_of(tiles, to_next),
               Weights::kTileBytes,
               totals + (strip - begin) * strip_floats,
               first == 0,

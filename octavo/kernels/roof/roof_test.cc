@@ -4,24 +4,19 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <vector>
 
+#include "octavo/base/aligned_bytes.h"
 #include "octavo/kernels/select.h"
 
 namespace octavo::kernels {
 namespace {
 
-struct Free {
-  void operator()(void* p) const { std::free(p); }
-};
-
-std::unique_ptr<std::uint8_t, Free> zeroed(std::size_t bytes) {
-  auto* p = static_cast<std::uint8_t*>(std::aligned_alloc(64, bytes));
-  std::memset(p, 0, bytes);
-  return std::unique_ptr<std::uint8_t, Free>(p);
+AlignedBytes zeroed(std::size_t size) {
+  AlignedBytes bytes(size);
+  std::memset(bytes.data(), 0, size);
+  return bytes;
 }
 
 std::vector<const RoofKernels*> levels() {
@@ -39,14 +34,14 @@ std::vector<const RoofKernels*> levels() {
 
 TEST(Roof, ReadSeesEveryByte) {
   constexpr std::size_t kBytes = 3 * kReadStep;
-  const auto memory = zeroed(kBytes);
+  auto memory = zeroed(kBytes);
   for (const RoofKernels* level : levels()) {
-    EXPECT_EQ(level->read(memory.get(), kBytes), 0u) << level->name;
+    EXPECT_EQ(level->read(memory.data(), kBytes), 0u) << level->name;
     for (std::size_t i = 0; i < kBytes; ++i) {
-      memory.get()[i] = 0x40;
-      ASSERT_EQ(level->read(memory.get(), kBytes), std::uint64_t{0x40} << i % 8 * 8)
+      memory.data()[i] = 0x40;
+      ASSERT_EQ(level->read(memory.data(), kBytes), std::uint64_t{0x40} << i % 8 * 8)
           << level->name << " byte " << i;
-      memory.get()[i] = 0;
+      memory.data()[i] = 0;
     }
   }
 }
@@ -56,18 +51,18 @@ TEST(Roof, StreamReadsAndWritesEveryLine) {
   for (const RoofKernels* level : levels()) {
     for (std::size_t in = 1; in <= 4; ++in) {
       for (std::size_t out = 1; out <= 4; ++out) {
-        const auto from = zeroed(64 * in * kSteps);
-        const auto to = zeroed(64 * out * (kSteps + 1));
+        auto from = zeroed(64 * in * kSteps);
+        auto to = zeroed(64 * out * (kSteps + 1));
         for (std::size_t i = 0; i < 64 * in * kSteps; ++i)
-          from.get()[i] = static_cast<std::uint8_t>(i * 37 + i / 64);
-        level->stream({from.get(), in, to.get(), out, kSteps});
+          from.data()[i] = static_cast<std::uint8_t>(i * 37 + i / 64);
+        level->stream({from.data(), in, to.data(), out, kSteps});
         for (std::size_t i = 0; i < 64 * out * (kSteps + 1); ++i) {
           const std::size_t step = i / (64 * out), line = i / 64 % out;
           std::uint8_t expected = 0;
           for (std::size_t k = 0; k < in && step < kSteps; ++k) {
-            if (in > out || k == line % in) expected |= from.get()[64 * (step * in + k) + i % 64];
+            if (in > out || k == line % in) expected |= from.data()[64 * (step * in + k) + i % 64];
           }
-          ASSERT_EQ(to.get()[i], expected)
+          ASSERT_EQ(to.data()[i], expected)
               << level->name << " " << in << ":" << out << " byte " << i;
         }
       }

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "octavo/kernels/cast/cast_lanes_avx512bf16.h"
 #include "octavo/kernels/gemm/gemm_internal.h"
 
 namespace octavo::kernels::avx512bf16 {
