@@ -63,10 +63,11 @@ struct StreamData {
 };
 
 // Floats: sign and mantissa of bf16 random, exponent binomial, Gaussian enough; as f32 they are
-// such with further mantissa bits below. Codes: all that are not NaN.
+// such with further mantissa bits below. Codes: all that are not NaN. A MiB of them, repeated.
 void fill(ops::AlignedBytes& bytes, bool codes) {
+  constexpr std::size_t kPeriod = 1 << 20;
   std::mt19937_64 random(1);
-  for (std::size_t i = 0; i + 8 <= bytes.size(); i += 8) {
+  for (std::size_t i = 0; i + 8 <= std::min(bytes.size(), kPeriod); i += 8) {
     std::uint64_t bits = random();
     if (codes) {
       const std::uint64_t magnitudes = bits & 0x7F7F7F7F7F7F7F7F;
@@ -82,6 +83,8 @@ void fill(ops::AlignedBytes& bytes, bool codes) {
     }
     std::memcpy(bytes.data() + i, &bits, 8);
   }
+  for (std::size_t i = kPeriod; i < bytes.size(); i += kPeriod)
+    std::memcpy(bytes.data() + i, bytes.data(), std::min(kPeriod, bytes.size() - i));
 }
 
 std::shared_ptr<StreamData> make_data(const StreamOp& op, std::size_t n, std::size_t k,
