@@ -7,6 +7,7 @@
 #include "bench_case.h"
 #include "bench_print.h"
 #include "bench_roof.h"
+#include "bench_run.h"
 #include "command.h"
 #include "octavo/base/machine.h"
 #include "octavo/kernels/select.h"
@@ -24,6 +25,7 @@ constexpr BenchGroup kBenchGroups[] = {
     {"roof", roof_cases},         {"gemv", gemv_cases},         {"gemm", gemm_cases},
     {"training", training_cases}, {"quantize", quantize_cases}, {"dequantize", dequantize_cases},
     {"cast", cast_cases},
+    {"pack", pack_cases},
 };
 
 struct Arguments {
@@ -37,6 +39,8 @@ constexpr const char* kFooter =
 loop that only reads (roof read), moves the same bytes (stream in:out) or computes (fma, dot).
 Value: median. Share: median over pairs of value / roof; its quartiles stand beside it. Pairs during
 which the machine does not run all threads at once are dropped. OCTAVO_CPU chooses the kernels.
+By default products with each of the weights' formats appear with one row, and some with most; --m
+or --formats asks for all of them.
 
 Examples:
   octavo bench
@@ -121,54 +125,26 @@ std::vector<BenchCase> list_cases(const BenchContext& context) {
   return cases;
 }
 
-std::string words_of(const BenchCase& row) {
-  return fmt::format("{} {} by {}, {}", row.op, row.formats, row.kernel,
-                     counted(static_cast<std::uint64_t>(row.threads), "thread"));
-}
-
 // One warning for all rows: on a busy machine it concerns most of those with several threads.
 void warn_of_dropped(std::span<const BenchRow> rows, int pairs) {
-  int dropped = 0, tried = 0, short_rows = 0;
+  int dropped = 0, tried = 0;
+  std::uint64_t few = 0, none = 0;
   for (const BenchRow& row : rows) {
-    if (row.row.threads == 1) continue;
+    if (!row.wrong.empty()) continue;
     dropped += row.figures.dropped;
-    tried += row.figures.dropped + row.figures.valid;
-    short_rows += row.figures.valid < pairs && row.figures.dropped > 0 ? 1 : 0;
+    if (row.row.threads > 1) tried += row.figures.dropped + row.figures.valid;
+    none += row.figures.valid == 0 ? 1 : 0;
+    few += row.figures.valid > 0 && row.figures.valid < pairs ? 1 : 0;
   }
   if (dropped == 0) return;
-  print_warning(fmt::format(
-      "{} of {} pairs with several threads were dropped: the machine did not run the threads at "
-      "once{}",
-      dropped, tried,
-      short_rows == 0
-          ? ""
-          : fmt::format("; {} left with fewer than {}: measure again when it is idle",
-                        counted(static_cast<std::uint64_t>(short_rows), "row"), pairs)));
-}
-
-// Checks, then measures. The row is left out (nothing) where this machine cannot.
-Result<std::optional<BenchRow>> measure(const BenchCase& row, BenchContext& context) {
-  const Result<PreparedCase> prepared = row.prepare(context);
-  if (!prepared) {
-    if (prepared.error().code != ErrorCode::unsupported) return std::unexpected(prepared.error());
-    print_warning(fmt::format("{}: left out: {}", words_of(row), prepared.error().message));
-    return std::nullopt;
-  }
-  BenchRow measured{row, {}, {}};
-  if (prepared->check) {
-    const Result<double> error = prepared->check();
-    if (!error) {
-      report_error(error.error());
-      return measured;
-    }
-    measured.error = *error;
-  }
-  PairRules rules{.pairs = context.request.pairs, .most_pairs = 4 * context.request.pairs};
-  if (context.request.quick) rules.least_seconds = 1e-3;
-  rules.settle = prepared->settle;
-  if (row.threads > 1) rules.undisturbed = [&] { return threads_scale(context, row.threads); };
-  measured.figures = measure_pairs(prepared->kernel, prepared->roof, rules, steady_seconds);
-  return measured;
+  std::string left;
+  if (few > 0) left += fmt::format("; {} of fewer than {} pairs (*)", counted(few, "row"), pairs);
+  if (none > 0) left += fmt::format("; {} not measured", counted(none, "row"));
+  if (!left.empty()) left += "; run it again when the machine is idle";
+  print_warning(
+      fmt::format("{} of {} pairs with several threads were dropped: the machine did not run the "
+                  "threads at once{}",
+                  dropped, tried, left));
 }
 
 Result<int> run(const Arguments& arguments) {
@@ -176,16 +152,18 @@ Result<int> run(const Arguments& arguments) {
   const std::vector<BenchCase> cases = list_cases(context);
   if (cases.empty()) return fail(ErrorCode::bad_value, "--formats: no row has any of these");
   std::vector<BenchRow> rows;
-  bool is_right = true;
   {
     Progress progress("bench", arguments.quiet, "rows");
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      progress.update(i, cases.size());
-      OCTAVO_TRY(std::optional<BenchRow> row, measure(cases[i], context));
-      if (!row) continue;
-      is_right = is_right && (row->error || row->row.roof.empty());
-      rows.push_back(*std::move(row));
-    }
+    const RunRules rules{.scales = threads_scale,
+                         .progress = [&](std::size_t done) { progress.update(done, cases.size()); },
+                         .warn = print_warning};
+    OCTAVO_TRY(rows, measure_rows(cases, context, rules));
+  }
+  bool is_right = true;
+  for (const BenchRow& row : rows) {
+    if (row.wrong.empty()) continue;
+    print_err("octavo: {}\n", row.wrong);
+    is_right = false;
   }
   warn_of_dropped(rows, context.request.pairs);
   if (arguments.json) {

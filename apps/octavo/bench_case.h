@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <expected>
 #include <functional>
 #include <map>
 #include <memory>
@@ -43,13 +44,22 @@ struct BenchContext {
 // An error unless one case may take so much.
 Result<void> check_memory(const BenchContext& context, std::size_t bytes);
 
+// The largest difference from the reference, relative to its largest magnitude, 0 for the same
+// bits; or, where it is more than the kernel may have, what is wrong: "(3, 7) is nan,
+// expected 1.5".
+using Checked = std::expected<double, std::string>;
+
 struct PreparedCase {
-  // Runs the kernel and holds its result against the reference; the largest difference relative to
-  // the largest magnitude of the reference, 0 for the same bits. Empty: nothing to check.
-  std::function<Result<double>()> check;
+  // Runs the kernel on a poisoned result and holds that against the reference. Empty: nothing to
+  // check.
+  std::function<Checked()> check;
   Timed kernel;
   Timed roof;                         // run empty: none
   std::function<void()> settle = {};  // see PairRules
+  // Overwrites the result with NaN before the kernel is timed; what the timed calls left there is
+  // held against the reference. Both or neither, as where the roof writes to the same memory.
+  std::function<void()> poison = {};
+  std::function<Checked()> recheck = {};
 };
 
 struct BenchCase {
@@ -72,5 +82,6 @@ std::vector<BenchCase> training_cases(const BenchContext& context);
 std::vector<BenchCase> quantize_cases(const BenchContext& context);
 std::vector<BenchCase> dequantize_cases(const BenchContext& context);
 std::vector<BenchCase> cast_cases(const BenchContext& context);
+std::vector<BenchCase> pack_cases(const BenchContext& context);
 
 }  // namespace octavo::app

@@ -12,8 +12,8 @@
 #include "bench_product.h"
 #include "bench_roof.h"
 #include "octavo/base/ceil_div.h"
+#include "octavo/formats/convert.h"
 #include "octavo/formats/traits.h"
-#include "octavo/formats/values.h"
 #include "octavo/kernels/gemm/plan.h"
 
 namespace octavo::app {
@@ -28,195 +28,213 @@ constexpr std::size_t kMostCopies = 4096;
 
 enum class Against { read, arithmetic };
 
-std::shared_ptr<ProductData> make_data(std::size_t m, std::size_t n, std::size_t k) {
-  auto data = std::make_shared<ProductData>(m, n, k);
-  std::mt19937 random(1);
-  float values[256];
-  for (int code = 0; code < 256; ++code) {
-    const E4m3fn value = E4m3fn::from_bits(static_cast<std::uint8_t>(code));
-    values[code] = value.is_nan() ? 0 : value.to_float();
+float value_of(Format format, std::uint8_t code) {
+  switch (format) {
+    case Format::e4m3fn:
+      return decode<Format::e4m3fn>(code);
+    case Format::e5m2:
+      return decode<Format::e5m2>(code);
+    case Format::e4m3fnuz:
+      return decode<Format::e4m3fnuz>(code);
+    default:
+      return decode<Format::e5m2fnuz>(code);
   }
-  const auto fill = [&](std::vector<float>& v, std::size_t count) {
-    v.resize(count);
-    for (float& x : v) x = values[random() & 0xFF];
-  };
-  const auto fill_scales = [](std::vector<float>& v, std::size_t count) {
-    v.resize(count);
-    for (std::size_t i = 0; i < count; ++i) v[i] = 0.01f * (1 + static_cast<float>(i % 13) / 13);
-  };
-  fill(data->a, m * k);
-  fill(data->w, n * k);
+}
+
+// Random codes of finite values.
+void fill(std::vector<std::uint8_t>& codes, std::vector<float>& values, std::size_t count,
+          Format format, std::mt19937& random) {
+  std::uint8_t finite[256];
+  float value[256];
+  for (int i = 0; i < 256; ++i) {
+    const auto code = static_cast<std::uint8_t>(i);
+    finite[i] = std::isfinite(value_of(format, code)) ? code : 0;
+    value[i] = value_of(format, finite[i]);
+  }
+  codes.resize(count);
+  values.resize(count);
+  std::uint32_t bits = 0;
+  for (std::size_t i = 0; i < count; ++i, bits >>= 8) {
+    if (i % 4 == 0) bits = static_cast<std::uint32_t>(random());
+    codes[i] = finite[bits & 0xFF];
+    values[i] = value[bits & 0xFF];
+  }
+}
+
+void fill_scales(std::vector<float>& scales, std::size_t count) {
+  scales.resize(count);
+  for (std::size_t i = 0; i < count; ++i) scales[i] = 0.01f * (1 + static_cast<float>(i % 13) / 13);
+}
+
+std::shared_ptr<const ProductData> make_data(std::size_t m, std::size_t n, std::size_t k,
+                                             Format w_format) {
+  auto data = std::make_shared<ProductData>();
+  data->m = m;
+  data->n = n;
+  data->k = k;
+  data->w_format = w_format;
+  std::mt19937 random(1);
+  fill(data->a_codes, data->a, m * k, Format::e4m3fn, random);
+  fill(data->w_codes, data->w, n * k, w_format, random);
   fill_scales(data->a_scale, m * ceil_div(k, kBlock));
   fill_scales(data->w_scale, ceil_div(n, kBlock) * ceil_div(k, kBlock));
   return data;
 }
 
+// The data of the row before, which most often is that of the next.
+using LastData = std::shared_ptr<std::shared_ptr<const ProductData>>;
+
+std::shared_ptr<const ProductData> last_or_new(const LastData& last, std::size_t m, std::size_t n,
+                                               std::size_t k, Format w_format) {
+  const ProductData* data = last->get();
+  if (data == nullptr || data->m != m || data->n != n || data->k != k || data->w_format != w_format)
+    *last = make_data(m, n, k, w_format);
+  return *last;
+}
+
 // ---- Ours ----
 
-// In a format that holds the values exactly.
-ops::AlignedBytes in_format(const std::vector<float>& values, Format format) {
+AlignedBytes in_format(const std::vector<float>& values,
+                            const std::vector<std::uint8_t>& codes, Format format) {
   const std::size_t bytes = bytes_per_element(format);
-  ops::AlignedBytes result(values.size() * bytes);
+  AlignedBytes result(values.size() * bytes);
+  if (bytes == 1) {
+    std::memcpy(result.data(), codes.data(), codes.size());
+    return result;
+  }
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::uint32_t bits = 0;
-    if (format == Format::e4m3fn) {
-      bits = E4m3fn::rounded(values[i], Rounding::nearest_even, Overflow::saturate).bits();
-    } else {
-      std::memcpy(&bits, &values[i], 4);
-      if (format == Format::bf16) bits >>= 16;
-    }
+    std::memcpy(&bits, &values[i], 4);
+    if (format == Format::bf16) bits >>= 16;  // which holds the value
     std::memcpy(result.data() + i * bytes, &bits, bytes);
   }
   return result;
 }
 
+bool is_code(Format format) { return bytes_per_element(format) == 1; }
+
+// When a row is there that no option asks for.
+enum class Shown { always, at_ends, with_one_row, when_asked };
+
+struct OurFormats {
+  Format w, a;
+  bool packed;  // or as it lies in a mapped file, row by row
+  Shown shown;
+};
+
+constexpr OurFormats kOurs[] = {
+    {Format::e4m3fn, Format::bf16, true, Shown::always},
+    {Format::e4m3fn, Format::e4m3fn, true, Shown::at_ends},
+    {Format::e4m3fn, Format::f32, true, Shown::at_ends},
+    {Format::bf16, Format::bf16, true, Shown::at_ends},
+    {Format::e5m2, Format::bf16, true, Shown::with_one_row},
+    {Format::e4m3fnuz, Format::bf16, true, Shown::with_one_row},
+    {Format::e5m2fnuz, Format::bf16, true, Shown::with_one_row},
+    {Format::e4m3fn, Format::bf16, false, Shown::with_one_row},
+    {Format::bf16, Format::bf16, false, Shown::when_asked},
+    {Format::f32, Format::f32, true, Shown::when_asked},
+};
+
 struct OurProduct {
   std::size_t m, n, k;
   Context context;
   Format a_format;
-  bool a_scaled;
-  ops::AlignedBytes a, c;
-  std::vector<float> a_scale;
-  std::vector<ops::PackedWeight> w;  // copies
+  AlignedBytes a, c;
+  std::vector<float> a_scale, w_scale;
+  std::vector<ops::PackedWeight> packed;     // copies
+  std::vector<AlignedBytes> row_major;  // copies, where none is packed
+  ops::Operand w;                            // without data
 
   void run(std::size_t copy) {
     ops::Operand operand{{a_format, a.data(), m, k, k}, {}};
-    if (a_scaled) operand.scale = {a_scale.data(), ceil_div(k, kBlock), {1, kBlock}};
-    ops::gemm(operand, w[copy], {Format::f32, c.data(), n}, {.context = &context});
+    if (is_code(a_format)) operand.scale = {a_scale.data(), ceil_div(k, kBlock), {1, kBlock}};
+    const ops::Output out{Format::f32, c.data(), n};
+    if (row_major.empty()) {
+      ops::gemm(operand, packed[copy], out, {.context = &context});
+    } else {
+      w.matrix.data = row_major[copy].data();
+      ops::gemm(operand, w, out, {.context = &context});
+    }
   }
 };
 
-Result<Product> make_ours(const ProductKernel& kernel, Format w_format, Format a_format,
-                          const ProductData& data, std::size_t copies, ThreadPool& pool) {
-  auto product = std::make_shared<OurProduct>(data.m, data.n, data.k, Context{&pool}, a_format,
-                                              kernel.a_scaled);
-  product->a = in_format(data.a, a_format);
-  product->c = ops::AlignedBytes(data.m * data.n * sizeof(float));
-  product->a_scale = data.a_scale;
-  const ops::AlignedBytes w = in_format(data.w, w_format);
-  ops::Operand operand{{w_format, w.data(), data.n, data.k, data.k}, {}};
-  if (kernel.w_scaled)
-    operand.scale = {data.w_scale.data(), ceil_div(data.k, kBlock), {kBlock, kBlock}};
-  for (std::size_t i = 0; i < copies; ++i)
-    product->w.push_back(ops::pack_weight(operand, product->context));
-  return Product{[product](std::size_t copy) { product->run(copy); },
-                 reinterpret_cast<const float*>(product->c.data())};
+Result<Product> make_ours(const OurFormats& formats, const ProductData& data, std::size_t copies,
+                          ThreadPool& pool) {
+  auto p = std::make_shared<OurProduct>();
+  p->m = data.m;
+  p->n = data.n;
+  p->k = data.k;
+  p->context = {&pool};
+  p->a_format = formats.a;
+  p->a = in_format(data.a, data.a_codes, formats.a);
+  p->c = AlignedBytes(data.m * data.n * sizeof(float));
+  p->a_scale = data.a_scale;
+  p->w_scale = data.w_scale;
+  p->w.matrix = {formats.w, nullptr, data.n, data.k, data.k};
+  if (is_code(formats.w))
+    p->w.scale = {p->w_scale.data(), ceil_div(data.k, kBlock), {kBlock, kBlock}};
+  const AlignedBytes w = in_format(data.w, data.w_codes, formats.w);
+  for (std::size_t i = 0; i < copies; ++i) {
+    if (formats.packed) {
+      ops::Operand operand = p->w;
+      operand.matrix.data = w.data();
+      p->packed.push_back(ops::pack_weight(operand, p->context));
+    } else {
+      std::memcpy(p->row_major.emplace_back(w.size()).data(), w.data(), w.size());
+    }
+  }
+  return Product{[p](std::size_t copy) { p->run(copy); }, reinterpret_cast<float*>(p->c.data())};
 }
 
 ProductKernel ours(const BenchContext& context, int threads, std::size_t m, std::size_t n,
-                   std::size_t k, Format w, Format a) {
+                   std::size_t k, const OurFormats& formats) {
   const kernels::GemmPlan plan =
-      plan_gemm({m, n, k, w, a}, kernels::gemm_machine(context.isa, threads));
-  ProductKernel kernel{kernels::kernel_name(plan),
-                       fmt::format("{} x {}", format_name(w), format_name(a)),
-                       static_cast<std::size_t>(traits(w).bits),
-                       plan.arithmetic == kernels::Arithmetic::dot,
-                       true,
-                       a == Format::e4m3fn,
-                       w == Format::e4m3fn,
-                       {}};
-  kernel.make = [kernel, w, a](const ProductData& data, std::size_t copies, ThreadPool& pool) {
-    return make_ours(kernel, w, a, data, copies, pool);
-  };
-  return kernel;
-}
-
-// Every implementation of a product, ours first.
-std::vector<ProductKernel> product_kernels(const BenchContext& context, int threads, std::size_t m,
-                                           std::size_t n, std::size_t k) {
-  std::vector<ProductKernel> all;
-  for (const auto& [w, a] :
-       {std::pair{Format::e4m3fn, Format::bf16}, std::pair{Format::e4m3fn, Format::e4m3fn},
-        std::pair{Format::e4m3fn, Format::f32}, std::pair{Format::bf16, Format::bf16}}) {
-    all.push_back(ours(context, threads, m, n, k, w, a));
-  }
-  for (const auto& kernels : {onednn_kernels(), openblas_kernels()})
-    all.insert(all.end(), kernels.begin(), kernels.end());
-  return all;
-}
-
-// ---- The reference ----
-
-float expected_output(const ProductKernel& kernel, const ProductData& d, std::size_t row,
-                      std::size_t col) {
-  const std::size_t blocks = ceil_div(d.k, kBlock);
-  return order_c(std::span(d.a).subspan(row * d.k, d.k), std::span(d.w).subspan(col * d.k, d.k),
-                 [&](std::size_t b) {
-                   const float a = kernel.a_scaled ? d.a_scale[row * blocks + b] : 1.0f;
-                   const float w = kernel.w_scaled ? d.w_scale[col / kBlock * blocks + b] : 1.0f;
-                   return w * a;
-                 });
-}
-
-struct Difference {
-  double value;  // the reference
-  double error;  // of c against it
-  bool is_allowed;
-};
-
-// Products are exact in f32, so that what differs is summation: k - 1 additions in any order, each
-// with an error of at most u = 2^-24 of its result.
-Difference difference(const ProductKernel& kernel, const ProductData& d, std::size_t row,
-                      std::size_t col, float c) {
-  if (kernel.order_c) {
-    const float expected = expected_output(kernel, d, row, col);
-    return {expected, std::abs(double{c} - expected), c == expected};
-  }
-  double value = 0, magnitude = 0;
-  for (std::size_t i = 0; i < d.k; ++i) {
-    const double product = double{d.a[row * d.k + i]} * d.w[col * d.k + i];
-    value += product;
-    magnitude += std::abs(product);
-  }
-  const double ku = static_cast<double>(d.k) * 0x1p-24;
-  const double error = std::abs(c - value);
-  return {value, error, error <= ku / (1 - ku) * magnitude};
-}
-
-// A grid of up to 4 rows and 64 columns, its corners included, of the first and the last copy.
-Result<double> check(const ProductKernel& kernel, const ProductData& d, const Product& product,
-                     std::size_t copies) {
-  const auto place = [](std::size_t count, std::size_t i, std::size_t of) {
-    return of == 1 ? 0 : i * (count - 1) / (of - 1);
-  };
-  const std::size_t rows = std::min<std::size_t>(d.m, 4), cols = std::min<std::size_t>(d.n, 64);
-  double error = 0, largest = 0;
-  for (const std::size_t copy : {std::size_t{0}, copies - 1}) {
-    product.run(copy);
-    for (std::size_t i = 0; i < rows * cols; ++i) {
-      const std::size_t row = place(d.m, i / cols, rows), col = place(d.n, i % cols, cols);
-      const float c = product.c[row * d.n + col];
-      const Difference found = difference(kernel, d, row, col, c);
-      if (!found.is_allowed)
-        return fail(ErrorCode::bad_file,
-                    fmt::format("{}x{}x{} {} by {}: ({}, {}) is {}, expected {}", d.m, d.n, d.k,
-                                kernel.formats, kernel.kernel, row, col, c, found.value));
-      error = std::max(error, found.error);
-      largest = std::max(largest, std::abs(found.value));
-    }
-  }
-  return largest == 0 ? error : error / largest;
+      plan_gemm({m, n, k, formats.w, formats.a}, kernels::gemm_machine(context.isa, threads));
+  return {kernels::kernel_name(plan),
+          fmt::format("{}{} x {}", format_name(formats.w), formats.packed ? "" : " rows",
+                      format_name(formats.a)),
+          static_cast<std::size_t>(traits(formats.w).bits),
+          plan.arithmetic == kernels::Arithmetic::dot,
+          true,
+          is_code(formats.a),
+          is_code(formats.w),
+          [formats](const ProductData& data, std::size_t copies, ThreadPool& pool) {
+            return make_ours(formats, data, copies, pool);
+          }};
 }
 
 // ---- Cases ----
 
-Result<PreparedCase> prepare(const ProductKernel& kernel, Against against, std::size_t m,
-                             std::size_t n, std::size_t k, int threads, BenchContext& context) {
+// A row of the table.
+struct ProductCase {
+  ProductKernel kernel;
+  Format w_format;  // of ProductData
+  Against against;
+  std::size_t m, n, k;
+  int threads;
+};
+
+Result<PreparedCase> prepare(const ProductCase& row, const LastData& last, BenchContext& context) {
+  const auto& [kernel, w_format, against, m, n, k, threads] = row;
   const std::size_t weight_bytes = n * k * kernel.weight_bits / 8;
   const std::size_t copies =
       against == Against::arithmetic && m >= kRowsOfOneCopy
           ? 1
           : std::min(ceil_div(context.memory_bytes, weight_bytes), kMostCopies);
-  // Packed weights have multiples of 32 rows; values as f32, and once in the operand's format.
+  // Packed weights have multiples of 32 rows; values as f32 and as codes, and once in the operand's
+  // format.
   const std::size_t packed_bytes =
       ceil_div(n, kernels::kStrip) * kernels::kStrip * ceil_div(k, 2) * 2 * kernel.weight_bits / 8;
-  OCTAVO_CHECK(check_memory(context, 8 * (m * k + n * k) + 4 * m * n + copies * packed_bytes));
-  const std::shared_ptr<ProductData> data = make_data(m, n, k);
+  OCTAVO_CHECK(check_memory(context, 9 * (m * k + n * k) + 4 * m * n + copies * packed_bytes));
+  const std::shared_ptr<const ProductData> data = last_or_new(last, m, n, k, w_format);
   ThreadPool& pool = context.pool(threads);
   OCTAVO_TRY(const Product product, kernel.make(*data, copies, pool));
+  const auto reference = std::make_shared<ProductReference>(product_reference(kernel, *data));
 
   PreparedCase prepared;
-  prepared.check = [=] { return check(kernel, *data, product, copies); };
+  prepared.check = [=] { return check_product(*reference, *data, product, copies); };
+  prepared.poison = [=] { poison(*data, product); };
+  prepared.recheck = [=] { return compare(*reference, product.c); };
   prepared.kernel.run = [product, copies, next = std::size_t{0}]() mutable {
     product.run(next);
     next = (next + 1) % copies;
@@ -236,6 +254,39 @@ Result<PreparedCase> prepare(const ProductKernel& kernel, Against against, std::
   return prepared;
 }
 
+BenchCase bench_case(const char* op, ProductCase row, const LastData& last) {
+  row.kernel.uses_dot = row.kernel.uses_dot && kernels::widest_roof_kernels().dot.run != nullptr;
+  const bool reads = row.against == Against::read;
+  return {op,
+          row.m,
+          row.n,
+          row.k,
+          row.kernel.formats,
+          row.threads,
+          row.kernel.kernel,
+          reads ? "GB/s" : "GFLOP/s",
+          reads                 ? "read"
+          : row.kernel.uses_dot ? "dot bf16"
+                                : "fma f32",
+          [row, last](BenchContext& context) { return prepare(row, last, context); }};
+}
+
+// Every format is a row where options ask for it; by default some are with few m only.
+bool is_shown(Shown shown, const BenchRequest& request, std::size_t m, bool is_end) {
+  if (!request.m.empty() || !request.formats.empty()) return true;
+  switch (shown) {
+    case Shown::always:
+      return true;
+    case Shown::at_ends:
+      return m == 1 || is_end;
+    case Shown::with_one_row:
+      return m == 1;
+    case Shown::when_asked:
+      return false;
+  }
+  return false;
+}
+
 std::vector<BenchCase> cases_of(const BenchContext& context, const char* op, Against against,
                                 std::vector<std::size_t> rows) {
   const BenchRequest& request = context.request;
@@ -244,19 +295,23 @@ std::vector<BenchCase> cases_of(const BenchContext& context, const char* op, Aga
   const bool is_small = request.quick || context.isa == Isa::generic;
   const std::size_t n = request.n != 0 ? request.n : is_small ? 512 : 4096;
   const std::size_t k = request.k != 0 ? request.k : is_small ? 512 : 4096;
-  const bool has_dot = kernels::widest_roof_kernels().dot.run != nullptr;
+  const auto last = std::make_shared<std::shared_ptr<const ProductData>>();
   std::vector<BenchCase> cases;
   for (const std::size_t m : rows) {
+    const bool is_end = against == Against::arithmetic && m == rows.back();
     for (const int threads : request.threads) {
-      for (ProductKernel& kernel : product_kernels(context, threads, m, n, k)) {
-        kernel.uses_dot = kernel.uses_dot && has_dot;
-        const bool reads = against == Against::read;
+      const auto add = [&](ProductKernel kernel, Format w_format) {
         cases.push_back(
-            {op, m, n, k, kernel.formats, threads, kernel.kernel, reads ? "GB/s" : "GFLOP/s",
-             reads             ? "read"
-             : kernel.uses_dot ? "dot bf16"
-                               : "fma f32",
-             [=](BenchContext& c) { return prepare(kernel, against, m, n, k, threads, c); }});
+            bench_case(op, {std::move(kernel), w_format, against, m, n, k, threads}, last));
+      };
+      for (const OurFormats& formats : kOurs) {
+        if (is_shown(formats.shown, request, m, is_end))
+          add(ours(context, threads, m, n, k, formats),
+              is_code(formats.w) ? formats.w : Format::e4m3fn);
+      }
+      if (!is_shown(Shown::at_ends, request, m, is_end)) continue;
+      for (const auto& peers : {onednn_kernels(), openblas_kernels()}) {
+        for (const ProductKernel& kernel : peers) add(kernel, Format::e4m3fn);
       }
     }
   }
@@ -265,28 +320,15 @@ std::vector<BenchCase> cases_of(const BenchContext& context, const char* op, Aga
 
 }  // namespace
 
-float order_c(std::span<const float> a, std::span<const float> w,
-              const std::function<float(std::size_t block)>& scale) {
-  const std::size_t k = a.size();
-  const auto value = [&](std::span<const float> x, std::size_t i) { return i < k ? x[i] : 0.0f; };
-  float total = 0;
-  for (std::size_t b = 0; b < ceil_div(k, kBlock); ++b) {
-    float sum = 0;
-    for (std::size_t i = b * kBlock; i < std::min(k, (b + 1) * kBlock); i += 2)
-      sum = std::fma(a[i], w[i], std::fma(value(a, i + 1), value(w, i + 1), sum));
-    total = std::fma(sum, scale(b), total);
-  }
-  return total;
-}
-
 std::vector<BenchCase> gemv_cases(const BenchContext& context) {
-  return cases_of(context, "gemv", Against::read, {1});
+  return cases_of(context, "gemv", Against::read, {1, 2, 4});
 }
 
 std::vector<BenchCase> gemm_cases(const BenchContext& context) {
   const bool is_small = context.request.quick || context.isa == Isa::generic;
-  return cases_of(context, "gemm", Against::arithmetic,
-                  is_small ? std::vector<std::size_t>{8} : std::vector<std::size_t>{8, 64, 512});
+  return cases_of(
+      context, "gemm", Against::arithmetic,
+      is_small ? std::vector<std::size_t>{8} : std::vector<std::size_t>{8, 12, 64, 128, 512});
 }
 
 }  // namespace octavo::app

@@ -53,6 +53,8 @@ Quartiles quartiles(std::vector<double> values) {
   return {at(values, 0.25), at(values, 0.5), at(values, 0.75)};
 }
 
+int most_pairs(int pairs, int drops_left) { return pairs + std::clamp(drops_left, 0, 3 * pairs); }
+
 PairFigures measure_pairs(const Timed& kernel, const Timed& roof, const PairRules& rules,
                           const Clock& clock) {
   const auto undisturbed = [&] { return !rules.undisturbed || rules.undisturbed(); };
@@ -64,12 +66,15 @@ PairFigures measure_pairs(const Timed& kernel, const Timed& roof, const PairRule
   PairFigures figures{};
   std::vector<double> values, roofs, shares;
   while (figures.valid < rules.pairs && figures.valid + figures.dropped < rules.most_pairs) {
-    const bool quiet_before = undisturbed();
+    if (!undisturbed()) {
+      ++figures.dropped;
+      continue;
+    }
     const double roof_before = has_roof ? roof_time->seconds() : 0;
     const double value = kernel.work / kernel_time.seconds();
     if (rules.settle) rules.settle();
     const double roof_seconds = has_roof ? (roof_before + roof_time->seconds()) / 2 : 0;
-    if (!undisturbed() || !quiet_before) {
+    if (!undisturbed()) {
       ++figures.dropped;
       continue;
     }

@@ -17,8 +17,8 @@ struct PairRules {
   int pairs = 5;                 // valid ones to take
   int most_pairs = 20;           // to try
   double least_seconds = 0.010;  // of one timing: shorter calls are repeated
-  // Asked before and after each pair; a pair with a no on either side is dropped. Empty: always
-  // yes.
+  // Asked before and after each pair; a pair with a no on either side is dropped, without being
+  // timed where the first answer is no. Empty: always yes.
   std::function<bool()> undisturbed = {};
   // Called after each timing of the kernel, before its roof is timed again. Empty: nothing.
   std::function<void()> settle = {};
@@ -27,6 +27,10 @@ struct PairRules {
 struct Quartiles {
   double low, median, high;
 };
+
+// How many pairs a row may try. Rows share `drops_left`, so that a machine that is never quiet
+// cannot hold up all of them; without any left a row tries as many as it needs.
+int most_pairs(int pairs, int drops_left);
 
 struct PairFigures {
   int valid, dropped;

@@ -63,8 +63,7 @@ Product make_matmul(const ProductData& data, std::size_t copies, int threads, bo
     p->pack(p->w.back());
   }
   p->stream.wait();
-  return {[p](std::size_t copy) { p->run(copy); },
-          static_cast<const float*>(p->c.get_data_handle())};
+  return {[p](std::size_t copy) { p->run(copy); }, static_cast<float*>(p->c.get_data_handle())};
 }
 
 Result<Product> make(const ProductData& data, std::size_t copies, ThreadPool& pool, bool converts) {

@@ -9,35 +9,67 @@
 namespace octavo::app {
 namespace {
 
-// "op  shape  formats  threads  kernel  value  roof  quartiles  share"
-constexpr std::size_t kColumns = 9;
+// One table: a line for each operation, size of the weight and unit, and its rows below.
+//
+//   "m  formats  thr  kernel  value  roof  quartiles  share"
+constexpr std::size_t kColumns = 8;
 using Cells = std::array<std::string, kColumns>;
-constexpr std::array<bool, kColumns> kRightAligned = {false, true, false, true, false,
-                                                      true,  true, true,  true};
+constexpr std::array<bool, kColumns> kRightAligned = {true, false, true, false,
+                                                      true, true,  true, true};
+constexpr std::size_t kQuartiles = 6, kShare = 7;
 
-std::string shape_words(const BenchCase& row) {
-  std::string words;
-  for (const std::uint64_t size : {row.m, row.n, row.k}) {
-    if (size != 0) words += fmt::format("{}{}", words.empty() ? "" : "x", size);
-  }
-  return words.empty() ? "-" : words;
+// What the rows below a line share.
+std::string group_words(const BenchCase& row) {
+  BenchCase weight = row;
+  weight.m = 0;
+  const std::string sizes = shape_words(weight);
+  return fmt::format("{}{}", row.op, sizes == "-" ? "" : fmt::format("  {}", sizes)) +
+         (row.op == "roof" ? "" : fmt::format("  {}", row.unit));
 }
 
-Cells cells_of(const BenchRow& measured, int pairs) {
+// The level stands above the table.
+std::string short_kernel(std::string_view name, std::string_view level) {
+  if (name.starts_with(level) && name.size() > level.size()) name.remove_prefix(level.size() + 1);
+  return std::string(name);
+}
+
+Cells cells_of(const BenchContext& context, const BenchRow& measured) {
   const BenchCase& row = measured.row;
-  Cells cells = {
-      row.op, shape_words(row), row.formats, std::to_string(row.threads), row.kernel, "-", "-", "-",
-      "-"};
+  Cells cells = {row.m == 0 ? "" : std::to_string(row.m),
+                 row.formats,
+                 std::to_string(row.threads),
+                 short_kernel(row.kernel, isa_name(context.isa)),
+                 "",
+                 "",
+                 "",
+                 ""};
   const PairFigures& figures = measured.figures;
-  if (figures.valid == 0) return cells;
-  cells[5] = fmt::format("{:.2f} {}", figures.value, row.unit);
+  if (figures.valid == 0) {
+    cells[kShare] = measured.wrong.empty() ? "not measured" : "wrong result";
+    return cells;
+  }
+  cells[4] = fmt::format("{:.1f}", figures.value);
+  if (row.op == "roof") cells[5] = row.unit;
   if (row.roof.empty()) return cells;
   const Quartiles& share = figures.share;
-  cells[6] = fmt::format("{} {:.2f}", row.roof, figures.roof_value);
-  cells[7] = fmt::format("{:.1f} to {:.1f}", 100 * share.low, 100 * share.high);
-  if (figures.valid < pairs) cells[7] = fmt::format("(of {}) {}", figures.valid, cells[7]);
-  cells[8] = fmt::format("{:.1f} %", 100 * share.median);
+  cells[5] = fmt::format("{} {:.1f}", row.roof, figures.roof_value);
+  cells[kQuartiles] = fmt::format("{:.0f}-{:.0f}{}", 100 * share.low, 100 * share.high,
+                                  figures.valid < context.request.pairs ? "*" : "");
+  cells[kShare] = fmt::format("{:.1f} %", 100 * share.median);
   return cells;
+}
+
+std::string line_of(const Cells& cells, const std::array<std::size_t, kColumns>& widths) {
+  std::string line;
+  for (std::size_t i = 0; i < kColumns; ++i) {
+    // Words instead of a share may begin where the quartiles would be.
+    if (i == kQuartiles && cells[i].empty()) continue;
+    std::size_t width = widths[i];
+    if (i == kShare && cells[kQuartiles].empty()) width += widths[kQuartiles] + 2;
+    line += kRightAligned[i] ? fmt::format("  {:>{}}", cells[i], width)
+                             : fmt::format("  {:<{}}", cells[i], width);
+  }
+  return line;
 }
 
 OrderedJson size_or_null(std::uint64_t size) {
@@ -52,21 +84,24 @@ void print_bench_table(const BenchContext& context, std::span<const BenchRow> ro
             isa_name(context.isa), build_words());
   print_out("medians of {} pairs; streaming operations go through {}\n\n", context.request.pairs,
             human_bytes(static_cast<double>(context.memory_bytes)));
-  std::vector<Cells> lines = {
-      {"op", "shape", "formats", "threads", "kernel", "value", "roof", "quartiles", "share"}};
-  for (const BenchRow& row : rows) lines.push_back(cells_of(row, context.request.pairs));
+  const Cells head = {"m", "formats", "thr", "kernel", "value", "roof", "quartiles", "share"};
+  std::vector<Cells> lines;
+  for (const BenchRow& row : rows) lines.push_back(cells_of(context, row));
   std::array<std::size_t, kColumns> widths{};
-  for (const Cells& cells : lines) {
-    for (std::size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], cells[i].size());
-  }
-  for (const Cells& cells : lines) {
-    std::string line;
-    for (std::size_t i = 0; i < kColumns; ++i) {
-      if (i > 0) line += "  ";
-      line += kRightAligned[i] ? fmt::format("{:>{}}", cells[i], widths[i])
-                               : fmt::format("{:<{}}", cells[i], widths[i]);
+  for (std::size_t i = 0; i < kColumns; ++i) {
+    widths[i] = head[i].size();
+    for (const Cells& cells : lines) {
+      if (i != kShare || !cells[kQuartiles].empty())
+        widths[i] = std::max(widths[i], cells[i].size());
     }
-    print_out("{}\n", line);
+  }
+  print_out("{}\n", line_of(head, widths));
+  std::string group;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string words = group_words(rows[i].row);
+    if (words != group) print_out("{}\n", words);
+    group = words;
+    print_out("{}\n", line_of(lines[i], widths));
   }
 }
 
@@ -87,7 +122,11 @@ OrderedJson bench_json(const BenchContext& context, std::span<const BenchRow> ro
                           {"roof_value", nullptr},
                           {"share", nullptr},
                           {"spread", nullptr},
-                          {"error", nullptr}};
+                          {"pairs", measured.figures.valid},
+                          {"dropped", measured.figures.dropped},
+                          {"error", nullptr},
+                          {"wrong", nullptr}};
+    if (!measured.wrong.empty()) result["wrong"] = measured.wrong;
     if (measured.error) result["error"] = *measured.error;
     const PairFigures& figures = measured.figures;
     if (figures.valid > 0) result["value"] = figures.value;

@@ -7,16 +7,18 @@
 #include <string>
 #include <vector>
 
+#include "bench_case.h"
 #include "octavo/base/error.h"
 #include "octavo/base/thread_pool.h"
 
 namespace octavo::app {
 
-// Operands, whose values e4m3fn and therefore bf16 and f32 hold exactly.
+// Operands. Activations have values of e4m3fn, weights those of w_codes: bf16 and f32 hold both.
 struct ProductData {
   std::size_t m, n, k;
-  std::vector<float> a;        // (m, k)
-  std::vector<float> w;        // (n, k)
+  Format w_format;          // of w_codes, 8 bits
+  std::vector<float> a, w;  // (m, k), (n, k)
+  std::vector<std::uint8_t> a_codes, w_codes;
   std::vector<float> a_scale;  // (m, ceil(k / 128))
   std::vector<float> w_scale;  // (ceil(n / 128), ceil(k / 128))
 };
@@ -25,7 +27,7 @@ struct ProductData {
 // cache.
 struct Product {
   std::function<void(std::size_t copy)> run;
-  const float* c;  // (m, n); owned by run
+  float* c;  // (m, n); owned by run
 };
 
 struct ProductKernel {
@@ -41,13 +43,26 @@ struct ProductKernel {
   std::function<Result<Product>(const ProductData&, std::size_t copies, ThreadPool&)> make;
 };
 
+// What some of the outputs must be: a grid of up to 4 rows and 64 columns, its corners included.
+struct ProductReference {
+  std::size_t n;  // of the whole product
+  std::vector<std::size_t> rows, cols;
+  std::vector<double> values, bounds;  // (rows, cols): |c - value| is at most the bound
+};
+
+ProductReference product_reference(const ProductKernel& kernel, const ProductData& data);
+
+// c: (m, n).
+Checked compare(const ProductReference& reference, const float* c);
+
+void poison(const ProductData& data, const Product& product);
+
+// The first and the last copy, each on a poisoned result.
+Checked check_product(const ProductReference& reference, const ProductData& data,
+                      const Product& product, std::size_t copies);
+
 // Without any where the build lacks the library (bench_*_none.cc).
 std::vector<ProductKernel> onednn_kernels();
 std::vector<ProductKernel> openblas_kernels();
-
-// One output of order C (octavo/kernels/gemm/gemm.h) with blocks of 128: a and w are of one size,
-// scale(block) is the product of both scales.
-float order_c(std::span<const float> a, std::span<const float> w,
-              const std::function<float(std::size_t block)>& scale);
 
 }  // namespace octavo::app

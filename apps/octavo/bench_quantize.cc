@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "bench_case.h"
@@ -36,6 +37,7 @@ struct StreamOp {
   std::size_t in_lines, out_lines;     // the roof's mix
   std::size_t scale_rows, scale_cols;  // elements that share one; kBand, 0: no scales
   bool codes_in;                       // in is FP8 codes, not floats
+  bool writes_scales;                  // or reads them
   std::function<void(const CastKernels&, const BandArgs&)> run;
 };
 
@@ -61,10 +63,11 @@ struct StreamData {
 };
 
 // Floats: sign and mantissa of bf16 random, exponent binomial, Gaussian enough; as f32 they are
-// such with further mantissa bits below. Codes: all that are not NaN.
+// such with further mantissa bits below. Codes: all that are not NaN. A MiB of them, repeated.
 void fill(AlignedBytes& bytes, bool codes) {
+  constexpr std::size_t kPeriod = 1 << 20;
   std::mt19937_64 random(1);
-  for (std::size_t i = 0; i + 8 <= bytes.size(); i += 8) {
+  for (std::size_t i = 0; i + 8 <= std::min(bytes.size(), kPeriod); i += 8) {
     std::uint64_t bits = random();
     if (codes) {
       const std::uint64_t magnitudes = bits & 0x7F7F7F7F7F7F7F7F;
@@ -80,6 +83,8 @@ void fill(AlignedBytes& bytes, bool codes) {
     }
     std::memcpy(bytes.data() + i, &bits, 8);
   }
+  for (std::size_t i = kPeriod; i < bytes.size(); i += kPeriod)
+    std::memcpy(bytes.data() + i, bytes.data(), std::min(kPeriod, bytes.size() - i));
 }
 
 std::shared_ptr<StreamData> make_data(const StreamOp& op, std::size_t n, std::size_t k,
@@ -116,27 +121,47 @@ void run_all(const StreamOp& op, const CastKernels& kernels, StreamData& data, T
   });
 }
 
-// What is about to be timed, at the ends of each thread's share.
-Result<double> check(const StreamOp& op, const CastKernels& kernels, StreamData& data,
-                     ThreadPool& pool) {
-  const std::vector<float> scales_before = data.scales;
-  run_all(op, kernels, data, pool);
-  for (int part = 0; part < pool.threads(); ++part) {
-    const Range range = split(data.copies * data.bands(), 1, pool.threads(), part);
+// 0xFF bytes are NaN in every format that is written here.
+void poison(const StreamOp& op, StreamData& data) {
+  std::memset(data.out.data(), 0xFF, data.out.size());
+  if (op.writes_scales)
+    std::fill(data.scales.begin(), data.scales.end(), std::numeric_limits<float>::quiet_NaN());
+}
+
+// The first code of a band that differs; `first` is the band's first row.
+std::string code_difference(const StreamOp& op, const StreamData& data, std::size_t first,
+                            const std::uint8_t* got, const std::vector<std::uint8_t>& expected) {
+  const std::size_t bytes = op.out_bits / 8;
+  const auto at = static_cast<std::size_t>(
+      std::mismatch(expected.begin(), expected.end(), got).first - expected.begin());
+  const std::size_t element = at / bytes * bytes;
+  const auto code = [&](const std::uint8_t* from) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, from + element, bytes);
+    return bits;
+  };
+  return fmt::format("({}, {}) is code {:#x}, expected {:#x}", first + at / data.out_row,
+                     at % data.out_row / bytes, code(got), code(expected.data()));
+}
+
+// What a run of all left, at the ends of each thread's share.
+Checked compare(const StreamOp& op, StreamData& data, int threads) {
+  for (int part = 0; part < threads; ++part) {
+    const Range range = split(data.copies * data.bands(), 1, threads, part);
     if (range.begin == range.end) continue;
     for (const std::size_t i : {range.begin, range.end - 1}) {
       const BandArgs band = data.band(i / data.bands(), i % data.bands(), 1);
       std::vector<std::uint8_t> out(band.rows * data.out_row);
-      std::vector<float> scales(band.scales.size());
-      std::copy_n(scales_before.begin() + static_cast<std::ptrdiff_t>(i * data.band_scales()),
-                  scales.size(), scales.begin());
+      std::vector<float> scales(band.scales.begin(), band.scales.end());
       op.run(kernels::cast_kernels(Isa::generic), {band.in, out.data(), scales, band.rows, band.k});
-      if (std::equal(out.begin(), out.end(), band.out) &&
-          std::equal(scales.begin(), scales.end(), band.scales.begin()))
-        continue;
-      return fail(ErrorCode::bad_file,
-                  fmt::format("{} {} by {}: rows {} to {} differ from the reference", op.op,
-                              op.formats, kernels.name, i * kBand, i * kBand + band.rows - 1));
+      if (!std::equal(out.begin(), out.end(), band.out))
+        return std::unexpected(code_difference(op, data, i * kBand, band.out, out));
+      for (std::size_t s = 0; s < scales.size(); ++s) {
+        if (scales[s] != band.scales[s])
+          return std::unexpected(fmt::format("scale {} of rows {} to {} is {}, expected {}", s,
+                                             i * kBand, i * kBand + band.rows - 1, band.scales[s],
+                                             scales[s]));
+      }
     }
   }
   return 0.0;
@@ -153,7 +178,11 @@ Result<PreparedCase> prepare(const StreamOp& op, std::size_t n, std::size_t k, i
   const std::size_t steps =
       std::min(data->in.size() / (64 * op.in_lines), data->out.size() / (64 * op.out_lines));
   PreparedCase prepared;
-  prepared.check = [=, &kernels, &pool] { return check(op, kernels, *data, pool); };
+  prepared.check = [=, &kernels, &pool] {
+    poison(op, *data);
+    run_all(op, kernels, *data, pool);
+    return compare(op, *data, pool.threads());
+  };
   prepared.kernel = {[=, &kernels, &pool] { run_all(op, kernels, *data, pool); },
                      1e-9 * static_cast<double>(data->in.size() + data->out.size())};
   prepared.roof =
@@ -185,11 +214,12 @@ StreamOp quantize_op(ScaleRule rule) {
     quantize_blocks(kernels, {Format::bf16, band.in, band.rows, band.k, band.k},
                     {.block = {}, .rule = rule}, {band.out, band.k}, band.scales, true);
   };
-  return {"quantize", fmt::format("bf16 -> e4m3fn 128x128 {}", rule_name(rule)),
+  return {"quantize", fmt::format("bf16 -> e4m3fn {}", rule_name(rule)),
           16,         8,
           2,          1,
           128,        128,
-          false,      run};
+          false,      true,
+          run};
 }
 
 StreamOp dequantize_op(Format format, std::size_t bits, BlockSize block, std::size_t out_lines) {
@@ -206,6 +236,7 @@ StreamOp dequantize_op(Format format, std::size_t bits, BlockSize block, std::si
           block.rows,
           block.cols,
           true,
+          false,
           run};
 }
 
@@ -213,9 +244,12 @@ StreamOp cast_op(Format from, std::size_t bits) {
   const auto run = [=](const CastKernels& kernels, const BandArgs& band) {
     kernels.cast({from, band.in, Format::e4m3fn, band.out, band.rows * band.k, Overflow::saturate});
   };
-  return {
-      "cast", fmt::format("{} -> e4m3fn", format_name(from)), bits, 8, bits / 8, 1, kBand, 0, false,
-      run};
+  return {"cast",   fmt::format("{} -> e4m3fn", format_name(from)),
+          bits,     8,
+          bits / 8, 1,
+          kBand,    0,
+          false,    false,
+          run};
 }
 
 }  // namespace

@@ -132,6 +132,22 @@ Reference reference(const Contracted& from, const ops::TensorRecipe& recipe) {
   return result;
 }
 
+// One output of order C (octavo/kernels/gemm/gemm.h) with blocks of 128: a and w are of one size,
+// scale(block) is the product of both scales.
+float order_c(std::span<const float> a, std::span<const float> w,
+              const std::function<float(std::size_t block)>& scale) {
+  const std::size_t k = a.size();
+  const auto value = [&](std::span<const float> x, std::size_t i) { return i < k ? x[i] : 0.0f; };
+  float total = 0;
+  for (std::size_t b = 0; b < ceil_div(k, kBlock); ++b) {
+    float sum = 0;
+    for (std::size_t i = b * kBlock; i < std::min(k, (b + 1) * kBlock); i += 2)
+      sum = std::fma(a[i], w[i], std::fma(value(a, i + 1), value(w, i + 1), sum));
+    total = std::fma(sum, scale(b), total);
+  }
+  return total;
+}
+
 // How far what was computed is from what it should be.
 struct Difference {
   double value, error;
@@ -168,7 +184,7 @@ Judge within_bf16(const Contracted& a, const Contracted& w) {
 }
 
 // A grid of up to 8 x 32 outputs, corners included.
-Result<double> check_product(const char* name, const float* c, std::size_t m, std::size_t n,
+Checked check_product(const char* name, const float* c, std::size_t m, std::size_t n,
                              const Judge& judge) {
   const auto place = [](std::size_t count, std::size_t i, std::size_t of) {
     return of == 1 ? 0 : i * (count - 1) / (of - 1);
@@ -179,8 +195,8 @@ Result<double> check_product(const char* name, const float* c, std::size_t m, st
     const std::size_t row = place(m, i / cols, rows), col = place(n, i % cols, cols);
     const Difference found = judge(row, col, c[row * n + col]);
     if (!found.is_allowed)
-      return fail(ErrorCode::bad_file, fmt::format("training: {} ({}, {}) is {}, expected {}", name,
-                                                   row, col, c[row * n + col], found.value));
+      return std::unexpected(fmt::format("{} ({}, {}) is {}, expected {}", name, row, col,
+                                         c[row * n + col], found.value));
     error = std::max(error, found.error);
     largest = std::max(largest, std::abs(found.value));
   }
@@ -188,8 +204,12 @@ Result<double> check_product(const char* name, const float* c, std::size_t m, st
 }
 
 // recipes null: a peer in bf16.
-Result<double> check(const TrainingData& d, const Training& training,
+Checked check(const TrainingData& d, const Training& training,
                      const ops::TrainingRecipes* recipes) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  std::fill_n(training.y, d.m * d.n, kNan);
+  std::fill_n(training.dx, d.m * d.k, kNan);
+  std::fill_n(training.dw, d.n * d.k, kNan);
   training.run();
   const Contracted x{d.m, d.k, d.x}, w{d.n, d.k, d.w}, g{d.m, d.n, d.g};
   const Contracted x_t = transposed(x), w_t = transposed(w), g_t = transposed(g);

@@ -16,8 +16,8 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using Names = std::set<std::string>;
 
-const std::vector<std::string> kOps = {"roof",     "gemv",       "gemm", "training",
-                                       "quantize", "dequantize", "cast"};
+const std::vector<std::string> kOps = {"roof",       "gemv", "gemm", "training", "quantize",
+                                       "dequantize", "cast", "pack"};
 
 Names keys_of(const nlohmann::json& object) {
   Names keys;
@@ -38,23 +38,70 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-TEST(Bench, TableEndsWithTheShareAndItsLinesAreAligned) {
-  const Outcome run = run_octavo(quick({"--op", "quantize", "--op", "roof"}));
+TEST(Bench, TableEndsWithTheShareAndItsRowsAreAligned) {
+  const Outcome run = run_octavo(quick({}));
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.err, "");
   const std::vector<std::string> lines = lines_of(run.out);
-  ASSERT_GE(lines.size(), 3u + 1 + 4 + 2) << run.out;  // machine, method, blank; head; rows
+  ASSERT_GE(lines.size(), 4u) << run.out;  // machine, method, blank; head; groups and their rows
   EXPECT_THAT(lines[0], AllOf(HasSubstr("allowed"), HasSubstr("kernels ")));
   std::size_t at = 0;
   for (const char* column :
-       {"op", "shape", "formats", "threads", "kernel", "value", "roof", "quartiles", "share"}) {
+       {"m", "formats", "thr", "kernel", "value", "roof", "quartiles", "share"}) {
     at = lines[3].find(column, at);
     ASSERT_NE(at, std::string::npos) << column << " in " << lines[3];
   }
   EXPECT_TRUE(lines[3].ends_with("share"));
+  EXPECT_LE(lines[3].size(), 100u) << lines[3];
+  std::string op;
   for (std::size_t i = 4; i < lines.size(); ++i) {
+    if (!lines[i].starts_with(" ")) {
+      op = lines[i].substr(0, lines[i].find(' '));
+      continue;
+    }
     EXPECT_EQ(lines[i].size(), lines[3].size()) << lines[i];
-    EXPECT_EQ(lines[i].ends_with(" %"), lines[i].starts_with("quantize")) << lines[i];
+    EXPECT_EQ(lines[i].ends_with(" %"), op != "roof") << lines[i];
+  }
+}
+
+// Every format of weights, and weights in rows and packed, has a row without being asked for.
+TEST(Bench, DefaultRows) {
+  const Outcome run = run_octavo(quick({"--json", "--op", "gemv,pack"}));
+  ASSERT_EQ(run.status, 0) << run.err;
+  const nlohmann::json json = run.json();
+  Names rows;
+  for (const nlohmann::json& row : json["results"]) {
+    rows.insert((row["m"].is_null() ? "" : row["m"].dump() + " ") +
+                row["formats"].get<std::string>());
+  }
+  for (const char* row : {"1 e4m3fn x bf16", "2 e4m3fn x bf16", "4 e4m3fn x bf16",
+                          "1 e4m3fn x e4m3fn", "1 e4m3fn x f32", "1 bf16 x bf16", "1 e5m2 x bf16",
+                          "1 e4m3fnuz x bf16", "1 e5m2fnuz x bf16", "1 e4m3fn rows x bf16",
+                          "e4m3fn rows", "e4m3fn transposed", "bf16 rows", "bf16 transposed"})
+    EXPECT_TRUE(rows.contains(row)) << row;
+}
+
+// However busy the machine is, a row of two threads has figures or says that it has none.
+TEST(Bench, RowsOfTwoThreadsHaveFiguresOrNone) {
+  const Outcome run =
+      run_octavo({"bench", "--quick", "--quiet", "--op", "roof,gemv", "--threads", "2", "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const nlohmann::json rows = run.json()["results"];
+  ASSERT_FALSE(rows.empty());
+  for (const nlohmann::json& row : rows) {
+    EXPECT_EQ(row["value"].is_null(), row["pairs"] == 0) << row;
+    EXPECT_LE(row["pairs"], 5) << row;
+    EXPECT_GE(row["pairs"].get<int>() + row["dropped"].get<int>(), 5) << row;
+  }
+}
+
+// Also where other libraries are measured beside ours.
+TEST(Bench, EndsUnderALimitOfAddressSpace) {
+  if (built_with_sanitizers()) GTEST_SKIP() << "sanitizers reserve more address space";
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--version"}, quick({"--op", "roof,gemv"})}) {
+    const Outcome run = run_octavo(arguments, "ulimit -v 400000; timeout 60 ");
+    EXPECT_EQ(run.status, 0) << ::testing::PrintToString(arguments) << run.err;
   }
 }
 
@@ -65,8 +112,12 @@ TEST(Bench, JsonHasExactlyItsKeys) {
   EXPECT_EQ(keys_of(json), (Names{"machine", "results"}));
   Names ops;
   for (const nlohmann::json& row : json["results"]) {
-    EXPECT_EQ(keys_of(row), (Names{"op", "m", "n", "k", "formats", "threads", "kernel", "value",
-                                   "unit", "roof", "roof_value", "share", "spread", "error"}));
+    EXPECT_EQ(keys_of(row),
+              (Names{"op", "m", "n", "k", "formats", "threads", "kernel", "value", "unit", "roof",
+                     "roof_value", "share", "spread", "pairs", "dropped", "error", "wrong"}));
+    EXPECT_EQ(row["pairs"], 5);
+    EXPECT_EQ(row["dropped"], 0);
+    EXPECT_TRUE(row["wrong"].is_null()) << row;
     const std::string op = row["op"];
     ops.insert(op);
     EXPECT_EQ(row["threads"], 1);
@@ -94,8 +145,8 @@ TEST(Bench, JsonHasExactlyItsKeys) {
 TEST(Bench, ResultsOfRaggedShapesAreRight) {
   for (const std::string& level : kernel_levels()) {
     const Outcome run = run_octavo(
-        {"bench", "--quick", "--quiet", "--op", "gemv,gemm,training,quantize,dequantize,cast",
-         "--m", "3", "--n", "131", "--k", "202", "--threads", "1", "--json"},
+        {"bench", "--quick", "--quiet", "--op", "gemv,gemm,training,quantize,dequantize,cast,pack", "--m",
+         "3", "--n", "131", "--k", "202", "--threads", "1", "--json"},
         "OCTAVO_CPU=" + level + " ");
     ASSERT_EQ(run.status, 0) << level << run.err;
     const nlohmann::json json = run.json();
