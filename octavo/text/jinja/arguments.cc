@@ -13,9 +13,15 @@ Values view_items(const View& view) {
   Values items;
   for (const auto& [key, value] : view.dict->items) {
     switch (view.part) {
-      case DictPart::keys: items.push_back(key); break;
-      case DictPart::values: items.push_back(value); break;
-      case DictPart::items: items.push_back(Value::tuple({key, value})); break;
+      case DictPart::keys:
+        items.push_back(key);
+        break;
+      case DictPart::values:
+        items.push_back(value);
+        break;
+      case DictPart::items:
+        items.push_back(Value::tuple({key, value}));
+        break;
     }
   }
   return items;
@@ -47,7 +53,8 @@ Values listed(const Value& value, Budget& budget) {
     budget.build_elements(items->size());
     return *items;
   }
-  if (const std::string* text = value.as_text()) return text_items(*text, value.is_markup(), budget);
+  if (const std::string* text = value.as_text())
+    return text_items(*text, value.is_markup(), budget);
   if (const Dict* dict = value.as_dict()) {
     budget.build_elements(dict->items.size());
     return view_items({DictPart::keys, *value.get<std::shared_ptr<const Dict>>()});

@@ -16,11 +16,12 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> al
 
 Value make_method(const Value& self, std::string_view name,
                   Value (*call)(Renderer&, const Value&, Arguments&)) {
-  return make_function(fmt::format("<method {} of {} object>", name, type_name(self)),
-                       [self, call](Renderer& renderer, Arguments& arguments) {
-                         return call(renderer, self, arguments);
-                       },
-                       self.depth());
+  return make_function(
+      fmt::format("<method {} of {} object>", name, type_name(self)),
+      [self, call](Renderer& renderer, Arguments& arguments) {
+        return call(renderer, self, arguments);
+      },
+      self.depth());
 }
 
 Value view_of(const Value& self, DictPart part) {
@@ -79,8 +80,7 @@ Value loop_changed(Renderer& renderer, const Value& self, Arguments& arguments) 
   if (!arguments.named.empty()) fail_render("loop.changed takes no named arguments");
   Loop& loop = **self.get<std::shared_ptr<Loop>>();
   const Value now = Value::tuple(arguments.positional);
-  const bool same =
-      loop.changed && equal(Value::tuple(*loop.changed), now, renderer.budget());
+  const bool same = loop.changed && equal(Value::tuple(*loop.changed), now, renderer.budget());
   loop.changed = arguments.positional;
   return Value(!same);
 }
@@ -113,8 +113,7 @@ std::optional<Value> sequence_attribute(const Value& value, std::string_view nam
   if (name == "index") return make_method(value, name, sequence_index);
   if (!value.is<std::shared_ptr<const List>>()) return std::nullopt;
   if (name == "copy") return make_method(value, name, copy);
-  if (is_one_of(name,
-                {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"}))
+  if (is_one_of(name, {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"}))
     return unsafe(value, name);
   return std::nullopt;
 }
@@ -207,8 +206,7 @@ Value get_item(const Value& value, const Value& key, Budget& budget) {
   if (const auto* undefined = value.get<Undefined>()) fail_render(*undefined->why);
   if (std::optional<Value> found = find_item(value, key, budget)) return *std::move(found);
   if (const std::string* name = key.as_text()) {
-    if (std::optional<Value> found = find_attribute(value, *name, budget))
-      return *std::move(found);
+    if (std::optional<Value> found = find_attribute(value, *name, budget)) return *std::move(found);
     return undefined_attribute(value, *name);
   }
   return Value::undefined(

@@ -13,13 +13,20 @@ Value Renderer::evaluate(const Expr& expr) {
   const Deeper deeper(*this, expr.line);
   const auto child = [&](std::size_t i) { return evaluate(*expr.children[i]); };
   switch (expr.kind) {
-    case ExprKind::constant: return expr.constant;
-    case ExprKind::name: return evaluate_name(expr);
-    case ExprKind::body: return body_;
-    case ExprKind::list: return Value::list(evaluate_all(expr.children));
-    case ExprKind::tuple: return Value::tuple(evaluate_all(expr.children));
-    case ExprKind::dict: return evaluate_dict(expr);
-    case ExprKind::conditional: return evaluate_conditional(expr);
+    case ExprKind::constant:
+      return expr.constant;
+    case ExprKind::name:
+      return evaluate_name(expr);
+    case ExprKind::body:
+      return body_;
+    case ExprKind::list:
+      return Value::list(evaluate_all(expr.children));
+    case ExprKind::tuple:
+      return Value::tuple(evaluate_all(expr.children));
+    case ExprKind::dict:
+      return evaluate_dict(expr);
+    case ExprKind::conditional:
+      return evaluate_conditional(expr);
     case ExprKind::either: {
       Value left = child(0);
       return is_true(left) ? left : child(1);
@@ -28,28 +35,38 @@ Value Renderer::evaluate(const Expr& expr) {
       Value left = child(0);
       return is_true(left) ? child(1) : left;
     }
-    case ExprKind::negation: return Value(!is_true(child(0)));
-    case ExprKind::compare: return evaluate_compare(expr);
+    case ExprKind::negation:
+      return Value(!is_true(child(0)));
+    case ExprKind::compare:
+      return evaluate_compare(expr);
     case ExprKind::binary: {
       const Value left = child(0);
       const Value right = child(1);
       line_ = expr.line;
       return binary_operator(expr.name, left, right, budget_);
     }
-    case ExprKind::concat: return evaluate_concat(expr);
-    case ExprKind::minus: return negated(child(0));
-    case ExprKind::plus: return unary_plus(child(0));
-    case ExprKind::attribute: return get_attribute(child(0), expr.name, budget_);
+    case ExprKind::concat:
+      return evaluate_concat(expr);
+    case ExprKind::minus:
+      return negated(child(0));
+    case ExprKind::plus:
+      return unary_plus(child(0));
+    case ExprKind::attribute:
+      return get_attribute(child(0), expr.name, budget_);
     case ExprKind::item: {
       const Value value = child(0);
       const Value key = child(1);
       line_ = expr.line;
       return get_item(value, key, budget_);
     }
-    case ExprKind::slice: return evaluate_slice(expr);
-    case ExprKind::call: return evaluate_call(expr, std::nullopt);
-    case ExprKind::filter: return evaluate_filter(expr);
-    case ExprKind::test: return evaluate_test(expr);
+    case ExprKind::slice:
+      return evaluate_slice(expr);
+    case ExprKind::call:
+      return evaluate_call(expr, std::nullopt);
+    case ExprKind::filter:
+      return evaluate_filter(expr);
+    case ExprKind::test:
+      return evaluate_test(expr);
   }
   return Value();
 }
@@ -120,7 +137,8 @@ Value Renderer::evaluate_slice(const Expr& expr) {
 Arguments Renderer::evaluate_arguments(const CallArguments& given) {
   Arguments arguments;
   arguments.positional = evaluate_all(given.positional);
-  for (const auto& [name, value] : given.named) arguments.named.emplace_back(name, evaluate(*value));
+  for (const auto& [name, value] : given.named)
+    arguments.named.emplace_back(name, evaluate(*value));
   if (given.star) {
     for (Value& item : all_items(evaluate(*given.star), budget_))
       arguments.positional.push_back(std::move(item));

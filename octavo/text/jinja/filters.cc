@@ -9,9 +9,9 @@
 namespace octavo::jinja {
 namespace {
 
-constexpr std::string_view kUnsupported[] = {"filesizeformat", "groupby", "pprint",   "random",
-                                             "striptags",      "urlize",  "urlencode", "wordwrap",
-                                             "xmlattr"};
+constexpr std::string_view kUnsupported[] = {"filesizeformat", "groupby",   "pprint",
+                                             "random",         "striptags", "urlize",
+                                             "urlencode",      "wordwrap",  "xmlattr"};
 
 Filter find_filter(std::string_view name) {
   for (const std::span<const NamedFilter> filters : {text_filters(), sequence_filters()}) {
@@ -25,8 +25,7 @@ Filter find_filter(std::string_view name) {
 using Question = bool (*)(Renderer& renderer, const Value& value);
 
 std::int64_t rest_of_division(Renderer& renderer, const Value& value, const Value& by) {
-  if (!value.is_number() || !by.is_number())
-    fail_render("odd, even and divisibleby need numbers");
+  if (!value.is_number() || !by.is_number()) fail_render("odd, even and divisibleby need numbers");
   const Value rest = binary_operator("%", value, by, renderer.budget());
   if (const auto integer = rest.as_integer()) return *integer;
   return rest.as_double() == 0 ? 0 : rest.as_double() == 1 ? 1 : 2;
@@ -38,8 +37,8 @@ bool has_length_and_items(const Value& value) {
 }
 
 bool is_iterable(const Value& value) {
-  return has_length_and_items(value) || value.is<View>() ||
-         value.is<std::shared_ptr<Iterator>>() || value.is<std::shared_ptr<Loop>>();
+  return has_length_and_items(value) || value.is<View>() || value.is<std::shared_ptr<Iterator>>() ||
+         value.is<std::shared_ptr<Loop>>();
 }
 
 template <bool yes>
@@ -54,10 +53,10 @@ bool is_in_case(Renderer& renderer, const Value& value) {
 }
 
 constexpr std::pair<std::string_view, Question> kQuestions[] = {
-    {"odd",
-     [](Renderer& r, const Value& v) { return rest_of_division(r, v, Value(std::int64_t{2})) == 1; }},
-    {"even",
-     [](Renderer& r, const Value& v) { return rest_of_division(r, v, Value(std::int64_t{2})) == 0; }},
+    {"odd", [](Renderer& r,
+               const Value& v) { return rest_of_division(r, v, Value(std::int64_t{2})) == 1; }},
+    {"even", [](Renderer& r,
+                const Value& v) { return rest_of_division(r, v, Value(std::int64_t{2})) == 0; }},
     {"defined", [](Renderer&, const Value& v) { return !v.is<Undefined>(); }},
     {"undefined", [](Renderer&, const Value& v) { return v.is<Undefined>(); }},
     {"none", [](Renderer&, const Value& v) { return v.is<None>(); }},
@@ -85,10 +84,10 @@ constexpr std::pair<std::string_view, Question> kQuestions[] = {
 
 // Tests that compare with one more value, and the operator that they are.
 constexpr std::pair<std::string_view, std::string_view> kComparisons[] = {
-    {"==", "=="}, {"eq", "=="},          {"equalto", "=="}, {"!=", "!="}, {"ne", "!="},
-    {">", ">"},   {"gt", ">"},           {"greaterthan", ">"}, {">=", ">="}, {"ge", ">="},
-    {"<", "<"},   {"lt", "<"},           {"lessthan", "<"}, {"<=", "<="}, {"le", "<="},
-    {"in", "in"},
+    {"==", "=="},      {"eq", "=="}, {"equalto", "=="}, {"!=", "!="},
+    {"ne", "!="},      {">", ">"},   {"gt", ">"},       {"greaterthan", ">"},
+    {">=", ">="},      {"ge", ">="}, {"<", "<"},        {"lt", "<"},
+    {"lessthan", "<"}, {"<=", "<="}, {"le", "<="},      {"in", "in"},
 };
 
 bool same_as(const Value& a, const Value& b, Budget& budget) {

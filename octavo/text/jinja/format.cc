@@ -63,11 +63,16 @@ std::string integer_digits(std::int64_t value, const Spec& spec) {
   const std::uint64_t size =
       value < 0 ? 0 - static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value);
   switch (spec.type) {
-    case 'x': return (spec.alternate ? "0x" : "") + fmt::format("{:x}", size);
-    case 'X': return (spec.alternate ? "0X" : "") + fmt::format("{:X}", size);
-    case 'o': return (spec.alternate ? "0o" : "") + fmt::format("{:o}", size);
-    case 'b': return (spec.alternate ? "0b" : "") + fmt::format("{:b}", size);
-    default: return fmt::format("{}", size);
+    case 'x':
+      return (spec.alternate ? "0x" : "") + fmt::format("{:x}", size);
+    case 'X':
+      return (spec.alternate ? "0X" : "") + fmt::format("{:X}", size);
+    case 'o':
+      return (spec.alternate ? "0o" : "") + fmt::format("{:o}", size);
+    case 'b':
+      return (spec.alternate ? "0b" : "") + fmt::format("{:b}", size);
+    default:
+      return fmt::format("{}", size);
   }
 }
 
@@ -93,17 +98,22 @@ std::string pad(const std::string& sign, const std::string& body, char align, co
     return result;
   };
   switch (align) {
-    case '<': return sign + body + filled(missing);
-    case '^': return filled(missing / 2) + sign + body + filled(missing - missing / 2);
-    case '=': return sign + filled(missing) + body;
-    default: return filled(missing) + sign + body;
+    case '<':
+      return sign + body + filled(missing);
+    case '^':
+      return filled(missing / 2) + sign + body + filled(missing - missing / 2);
+    case '=':
+      return sign + filled(missing) + body;
+    default:
+      return filled(missing) + sign + body;
   }
 }
 
 std::string format_number(const Value& value, Spec spec, Budget& budget) {
   const auto integer = value.as_integer();
-  const bool as_integer = integer && (spec.type == 0 || std::string_view("dioxXbu").find(spec.type) !=
-                                                            std::string_view::npos);
+  const bool as_integer =
+      integer &&
+      (spec.type == 0 || std::string_view("dioxXbu").find(spec.type) != std::string_view::npos);
   const bool negative = as_integer ? *integer < 0 : std::signbit(value.as_double());
   std::string digits =
       as_integer ? integer_digits(*integer, spec) : float_digits(value.as_double(), spec);
@@ -131,9 +141,11 @@ std::string convert(const Value& value, Spec spec, Budget& budget) {
   const char align = spec.align == '<' ? '<' : '>';
   spec.fill = " ";
   switch (spec.type) {
-    case 's': return format_text(to_text(value, budget), spec, align, budget);
+    case 's':
+      return format_text(to_text(value, budget), spec, align, budget);
     case 'r':
-    case 'a': return format_text(repr(value, budget), spec, align, budget);
+    case 'a':
+      return format_text(repr(value, budget), spec, align, budget);
     case 'c': {
       if (const std::string* text = value.as_text(); text && count_code_points(*text) == 1)
         return format_text(*text, spec, align, budget);
@@ -144,7 +156,8 @@ std::string convert(const Value& value, Spec spec, Budget& budget) {
       append_utf8(text, static_cast<CodePoint>(*code));
       return format_text(text, spec, align, budget);
     }
-    default: break;
+    default:
+      break;
   }
   if (value.is<Undefined>()) fail_render(*value.get<Undefined>()->why);
   if (!value.is_number())
@@ -284,8 +297,14 @@ std::string format_value(const Value& value, std::string_view text, Budget& budg
   return format_number(value, spec, budget);
 }
 
+// The numbering of fields: all of them count, or all have numbers.
+struct Numbering {
+  std::size_t next = 0;
+  bool by_hand = false;
+};
+
 // The value that a field names: `0`, `name`, `0.attribute[index]`.
-Value field_value(std::string_view field, const Arguments& arguments, std::size_t& automatic,
+Value field_value(std::string_view field, const Arguments& arguments, Numbering& numbering,
                   Budget& budget) {
   const std::size_t end = std::min(field.find_first_of(".["), field.size());
   const std::string_view first = field.substr(0, end);
@@ -295,8 +314,11 @@ Value field_value(std::string_view field, const Arguments& arguments, std::size_
   };
   Value value;
   if (first.empty()) {
-    value = positional(automatic++);
+    if (numbering.by_hand) fail_render("format: fields with and without numbers");
+    value = positional(numbering.next++);
   } else if (first.find_first_not_of("0123456789") == first.npos) {
+    if (numbering.next > 0) fail_render("format: fields with and without numbers");
+    numbering.by_hand = true;
     std::size_t at = 0;
     value = positional(static_cast<std::size_t>(read_number(first, at, kMaxWidth)));
   } else {
@@ -316,10 +338,10 @@ Value field_value(std::string_view field, const Arguments& arguments, std::size_
       const std::string key(field.substr(at + 1, stop - at - 1));
       std::size_t digits = 0;
       const bool number = key.find_first_not_of("0123456789") == key.npos && !key.empty();
-      value = get_item(value,
-                       number ? Value(std::int64_t{read_number(key, digits, kMaxWidth)})
-                              : Value::text(key),
-                       budget);
+      value = get_item(
+          value,
+          number ? Value(std::int64_t{read_number(key, digits, kMaxWidth)}) : Value::text(key),
+          budget);
       at = stop + 1;
     }
   }
@@ -330,7 +352,7 @@ Value field_value(std::string_view field, const Arguments& arguments, std::size_
 
 std::string brace_format(std::string_view text, const Arguments& arguments, Budget& budget) {
   std::string result;
-  std::size_t automatic = 0;
+  Numbering numbering;
   for (std::size_t at = 0; at < text.size();) {
     const char c = text[at++];
     if (c != '{' && c != '}') {
@@ -352,7 +374,7 @@ std::string brace_format(std::string_view text, const Arguments& arguments, Budg
     field = field.substr(0, colon);
     const std::size_t mark = std::min(field.find('!'), field.size());
     const std::string_view conversion = field.substr(mark);
-    Value value = field_value(field.substr(0, mark), arguments, automatic, budget);
+    Value value = field_value(field.substr(0, mark), arguments, numbering, budget);
     if (conversion == "!r") {
       value = Value::text(repr(value, budget));
     } else if (conversion == "!s") {

@@ -19,9 +19,9 @@ Value make_range(Renderer&, Arguments& arguments) {
     if (given[i]) numbers[i] = need_integer(*given[i], "range");
   }
   if (numbers[2] == 0) fail_render("range: the step is 0");
-  const Range range = given[1] ? Range{numbers[0], numbers[1], numbers[2]} : Range{0, numbers[0], 1};
-  if (range.size() > kMaxRange)
-    fail_render(fmt::format("range: more than {} numbers", kMaxRange));
+  const Range range =
+      given[1] ? Range{numbers[0], numbers[1], numbers[2]} : Range{0, numbers[0], 1};
+  if (range.size() > kMaxRange) fail_render(fmt::format("range: more than {} numbers", kMaxRange));
   return Value(range);
 }
 
@@ -66,12 +66,13 @@ Value make_joiner(Renderer& renderer, Arguments& arguments) {
   const Value separator = given[0].value_or(Value::text(", "));
   renderer.budget().text(1024);  // more than one takes
   const auto used = std::make_shared<bool>(false);
-  return make_function("<joiner>",
-                       [separator, used](Renderer&, Arguments& ignored) {
-                         bind(ignored, "a joiner", {});
-                         return std::exchange(*used, true) ? separator : Value::text("");
-                       },
-                       separator.depth());
+  return make_function(
+      "<joiner>",
+      [separator, used](Renderer&, Arguments& ignored) {
+        bind(ignored, "a joiner", {});
+        return std::exchange(*used, true) ? separator : Value::text("");
+      },
+      separator.depth());
 }
 
 // A namespace whose functions share a position; `current` is read by calling next and reset only.
@@ -82,24 +83,26 @@ Value make_cycler(Renderer& renderer, Arguments& arguments) {
   const auto at = std::make_shared<std::size_t>(0);
   Namespace* space = renderer.make_namespace();
   space->set("current", arguments.positional[0]);
-  space->set("next", make_function("<cycler.next>",
-                                   [items, at, space](Renderer&, Arguments& none) {
-                                     bind(none, "next", {});
-                                     const Values& all = *items.as_sequence();
-                                     const Value value = all[*at];
-                                     *at = (*at + 1) % all.size();
-                                     space->set("current", all[*at]);
-                                     return value;
-                                   },
-                                   items.depth()));
-  space->set("reset", make_function("<cycler.reset>",
-                                    [items, at, space](Renderer&, Arguments& none) {
-                                      bind(none, "reset", {});
-                                      *at = 0;
-                                      space->set("current", (*items.as_sequence())[0]);
-                                      return Value();
-                                    },
-                                    items.depth()));
+  space->set("next", make_function(
+                         "<cycler.next>",
+                         [items, at, space](Renderer&, Arguments& none) {
+                           bind(none, "next", {});
+                           const Values& all = *items.as_sequence();
+                           const Value value = all[*at];
+                           *at = (*at + 1) % all.size();
+                           space->set("current", all[*at]);
+                           return value;
+                         },
+                         items.depth()));
+  space->set("reset", make_function(
+                          "<cycler.reset>",
+                          [items, at, space](Renderer&, Arguments& none) {
+                            bind(none, "reset", {});
+                            *at = 0;
+                            space->set("current", (*items.as_sequence())[0]);
+                            return Value();
+                          },
+                          items.depth()));
   return Value(space);
 }
 
@@ -161,12 +164,9 @@ std::vector<std::pair<std::string_view, Value>> make_globals() {
   const auto function = [](std::string_view name, Value (*call)(Renderer&, Arguments&)) {
     return std::pair(name, make_function(fmt::format("<function {}>", name), call));
   };
-  return {function("range", make_range),
-          function("dict", make_dict),
-          function("namespace", make_namespace),
-          function("joiner", make_joiner),
-          function("cycler", make_cycler),
-          function("raise_exception", raise_exception),
+  return {function("range", make_range),         function("dict", make_dict),
+          function("namespace", make_namespace), function("joiner", make_joiner),
+          function("cycler", make_cycler),       function("raise_exception", raise_exception),
           function("strftime_now", strftime_now)};
 }
 

@@ -49,7 +49,8 @@ void Writer::write_text(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
     const CodePoint code = next_code_point(text, at);
-    const std::size_t special = code < 0x80 ? kSpecial.find(static_cast<char>(code)) : kSpecial.npos;
+    const std::size_t special =
+        code < 0x80 ? kSpecial.find(static_cast<char>(code)) : kSpecial.npos;
     if (special != kSpecial.npos) {
       result += '\\';
       result += kLetters[special];
@@ -142,14 +143,17 @@ Value convert(const OrderedJson& json, int level) {
   if (level > kMaxDepth)
     fail_render(fmt::format("values are nested more than {} levels deep", kMaxDepth));
   switch (json.type()) {
-    case OrderedJson::value_t::boolean: return Value(json.get<bool>());
-    case OrderedJson::value_t::number_integer: return Value(json.get<std::int64_t>());
+    case OrderedJson::value_t::boolean:
+      return Value(json.get<bool>());
+    case OrderedJson::value_t::number_integer:
+      return Value(json.get<std::int64_t>());
     case OrderedJson::value_t::number_unsigned: {
       const auto number = json.get<std::uint64_t>();
       if (number > INT64_MAX) fail_render("an integer does not fit in 64 bits");
       return Value(static_cast<std::int64_t>(number));
     }
-    case OrderedJson::value_t::number_float: return Value(json.get<double>());
+    case OrderedJson::value_t::number_float:
+      return Value(json.get<double>());
     case OrderedJson::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
       if (!is_valid_utf8(text)) fail_render("a text is not UTF-8");
@@ -168,7 +172,8 @@ Value convert(const OrderedJson& json, int level) {
       }
       return Value(std::shared_ptr<const Dict>(std::move(dict)));
     }
-    default: return Value();
+    default:
+      return Value();
   }
 }
 

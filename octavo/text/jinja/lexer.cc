@@ -66,8 +66,8 @@ class Lexer {
     if (looking_at("\n")) advance(1);
   }
 
-  // Text up to `end`, an opening tag with `sign` after it, less what the sign and lstrip_blocks take.
-  // `line_start`: the text begins on a line of its own.
+  // Text up to `end`, an opening tag with `sign` after it, less what the sign and lstrip_blocks
+  // take. `line_start`: the text begins on a line of its own.
   std::string_view before_tag(std::string_view text, char sign, bool variable,
                               bool line_start) const {
     if (sign == '-') return text.substr(0, text.size() - trailing_space(text));
@@ -92,8 +92,9 @@ class Lexer {
   void lex_data() {
     const std::string_view text = rest();
     std::size_t tag = text.find('{');
-    while (tag != text.npos && (tag + 1 == text.size() ||
-                                (text[tag + 1] != '{' && text[tag + 1] != '%' && text[tag + 1] != '#')))
+    while (tag != text.npos &&
+           (tag + 1 == text.size() ||
+            (text[tag + 1] != '{' && text[tag + 1] != '%' && text[tag + 1] != '#')))
       tag = text.find('{', tag + 1);
     if (tag == text.npos) {
       push_data(text);
@@ -230,8 +231,8 @@ class Lexer {
 
   void lex_symbol() {
     static constexpr std::string_view kSymbols[] = {
-        "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]",
-        "(",  ")",  "{",  "}",  ">",  "<",  "=", ".", ":", "|", ",", ";"};
+        "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+        "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
     const auto found =
         std::ranges::find_if(kSymbols, [&](std::string_view symbol) { return looking_at(symbol); });
     if (found == std::end(kSymbols)) {

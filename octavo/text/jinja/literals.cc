@@ -172,7 +172,8 @@ Result<std::string> unescape(std::string_view text) {
       const std::size_t count = c == 'x' ? 2 : c == 'u' ? 4 : 8;
       const int code = hex_digits(text.substr(i + 1), count);
       if (code < 0)
-        return fail(ErrorCode::bad_file, fmt::format("\\{} in a string needs {} hex digits", c, count));
+        return fail(ErrorCode::bad_file,
+                    fmt::format("\\{} in a string needs {} hex digits", c, count));
       if (code >= 0xD800 && code <= 0xDFFF)
         return fail(ErrorCode::unsupported, "a string holds half of a surrogate pair; write \\U");
       append_utf8(result, code);

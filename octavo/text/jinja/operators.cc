@@ -41,7 +41,8 @@ Value repeat(const Value& value, std::int64_t count, Budget& budget) {
   const auto times = static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0));
   const auto total = [&](std::size_t size) {
     std::uint64_t product = 0;
-    if (__builtin_mul_overflow(static_cast<std::uint64_t>(size), times, &product)) return UINT64_MAX;
+    if (__builtin_mul_overflow(static_cast<std::uint64_t>(size), times, &product))
+      return UINT64_MAX;
     return product;
   };
   if (const std::string* text = value.as_text()) {
@@ -55,7 +56,8 @@ Value repeat(const Value& value, std::int64_t count, Budget& budget) {
   budget.build_elements(total(items.size()));
   Values result;
   if (!items.empty()) {
-    for (std::uint64_t i = 0; i < times; ++i) result.insert(result.end(), items.begin(), items.end());
+    for (std::uint64_t i = 0; i < times; ++i)
+      result.insert(result.end(), items.begin(), items.end());
   }
   return value.is<std::shared_ptr<const List>>() ? Value::list(std::move(result))
                                                  : Value::tuple(std::move(result));

@@ -22,8 +22,7 @@ int level_of(const Token& token, const Token& after) {
     if (token.text == "or") return kOr;
     if (token.text == "and") return kAnd;
     if (token.text == "in") return kCompare;
-    const bool not_in =
-        token.text == "not" && after.kind == TokenKind::name && after.text == "in";
+    const bool not_in = token.text == "not" && after.kind == TokenKind::name && after.text == "in";
     return not_in ? kCompare : 0;
   }
   if (token.kind != TokenKind::symbol) return 0;
@@ -96,17 +95,26 @@ void Parser::fail_unsupported(std::string message, int line) const {
 
 std::string Parser::describe_current() const {
   switch (current().kind) {
-    case TokenKind::data: return "text";
-    case TokenKind::variable_begin: return "'{{'";
-    case TokenKind::variable_end: return "'}}'";
-    case TokenKind::block_begin: return "'{%'";
-    case TokenKind::block_end: return "'%}'";
-    case TokenKind::string: return "a string";
+    case TokenKind::data:
+      return "text";
+    case TokenKind::variable_begin:
+      return "'{{'";
+    case TokenKind::variable_end:
+      return "'}}'";
+    case TokenKind::block_begin:
+      return "'{%'";
+    case TokenKind::block_end:
+      return "'%}'";
+    case TokenKind::string:
+      return "a string";
     case TokenKind::integer:
-    case TokenKind::real: return "a number";
-    case TokenKind::end: return "the end of the template";
+    case TokenKind::real:
+      return "a number";
+    case TokenKind::end:
+      return "the end of the template";
     case TokenKind::name:
-    case TokenKind::symbol: break;
+    case TokenKind::symbol:
+      break;
   }
   return fmt::format("'{}'", current().text);
 }
@@ -235,7 +243,8 @@ ExprPtr Parser::parse_primary() {
   const Token& token = current();
   const int line = token.line;
   switch (token.kind) {
-    case TokenKind::name: return parse_name();
+    case TokenKind::name:
+      return parse_name();
     case TokenKind::string: {
       std::string text;
       while (at(TokenKind::string)) text += next().text;
@@ -253,7 +262,8 @@ ExprPtr Parser::parse_primary() {
       expr->constant = Value(next().real);
       return expr;
     }
-    default: break;
+    default:
+      break;
   }
   if (skip_symbol("(")) {
     ExprPtr expr = parse_tuple(true, {}, true);
@@ -371,9 +381,9 @@ ExprPtr Parser::parse_subscript(ExprPtr expr) {
   expect_symbol("]");
   if (is_slice) {
     parts.resize(3);
-    return make(ExprKind::slice, line,
-                children(std::move(expr), std::move(parts[0]), std::move(parts[1]),
-                         std::move(parts[2])));
+    return make(
+        ExprKind::slice, line,
+        children(std::move(expr), std::move(parts[0]), std::move(parts[1]), std::move(parts[2])));
   }
   if (!parts[0]) parts[0] = make(ExprKind::tuple, line);
   return make(ExprKind::item, line, children(std::move(expr), std::move(parts[0])));
@@ -392,8 +402,8 @@ CallArguments Parser::parse_arguments() {
       expect_symbol(",");
       if (at_symbol(")")) break;
     }
-    const bool named = at(TokenKind::name) && ahead().kind == TokenKind::symbol &&
-                       ahead().text == "=";
+    const bool named =
+        at(TokenKind::name) && ahead().kind == TokenKind::symbol && ahead().text == "=";
     if (skip_symbol("*")) {
       ensure(!result.star && !result.double_star);
       result.star = parse_expression();
@@ -467,8 +477,8 @@ ExprPtr Parser::parse_test(ExprPtr input) {
                        at_symbol("[") || at_symbol("{");
   if (at_symbol("(")) {
     set_arguments(*expr, parse_arguments());
-  } else if (literal || (at(TokenKind::name) && !at_name("else") && !at_name("or") &&
-                         !at_name("and"))) {
+  } else if (literal ||
+             (at(TokenKind::name) && !at_name("else") && !at_name("or") && !at_name("and"))) {
     if (at_name("is")) fail("tests in a row: 'is' cannot follow 'is'");
     CallArguments arguments;
     arguments.positional.push_back(parse_postfix(parse_primary()));

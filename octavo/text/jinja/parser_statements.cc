@@ -40,7 +40,8 @@ Block Parser::parse_template() {
 }
 
 void Parser::fail_missing(std::initializer_list<std::string_view> ends) const {
-  fail(fmt::format("the template ends where {{% {} %}} is expected", fmt::join(ends, " %} or {% ")));
+  fail(
+      fmt::format("the template ends where {{% {} %}} is expected", fmt::join(ends, " %} or {% ")));
 }
 
 // Up to a tag with one of these names, whose name is then the current token; to the end of the
@@ -150,8 +151,7 @@ Statement Parser::parse_for() {
   statement.values.push_back(parse_tuple(false, "recursive"));
   const Scoped guarded(guarded_, false);
   if (skip_name("if")) statement.condition = parse_expression();
-  if (at_name("recursive"))
-    fail_unsupported("recursive loops are not supported", statement.line);
+  if (at_name("recursive")) fail_unsupported("recursive loops are not supported", statement.line);
   {
     const Scoped loops(loops_, loops_ + 1);
     statement.body = parse_body({"endfor", "else"});

@@ -167,27 +167,40 @@ Flow Renderer::run(const Statement& statement) {
   const Deeper deeper(*this, statement.line);
   budget_.step();
   switch (statement.kind) {
-    case StatementKind::data: write(statement.text); break;
+    case StatementKind::data:
+      write(statement.text);
+      break;
     case StatementKind::output:
       for (const ExprPtr& value : statement.values) write(to_text(evaluate(*value), budget_));
       break;
-    case StatementKind::condition: return run_condition(statement);
-    case StatementKind::loop: return run_loop(statement);
+    case StatementKind::condition:
+      return run_condition(statement);
+    case StatementKind::loop:
+      return run_loop(statement);
     case StatementKind::set:
       assign(statement.targets[0], evaluate(*statement.values[0]));
       break;
-    case StatementKind::set_block: return run_set_block(statement);
-    case StatementKind::with: return run_with(statement);
+    case StatementKind::set_block:
+      return run_set_block(statement);
+    case StatementKind::with:
+      return run_with(statement);
     case StatementKind::macro: {
       Value macro = make_macro(*statement.macro);
       scope_->set(statement.macro->name, std::move(macro));
       break;
     }
-    case StatementKind::call_block: run_call_block(statement); break;
-    case StatementKind::filter_block: return run_filter_block(statement);
-    case StatementKind::generation: run_generation(statement); break;
-    case StatementKind::break_loop: return Flow::break_loop;
-    case StatementKind::continue_loop: return Flow::continue_loop;
+    case StatementKind::call_block:
+      run_call_block(statement);
+      break;
+    case StatementKind::filter_block:
+      return run_filter_block(statement);
+    case StatementKind::generation:
+      run_generation(statement);
+      break;
+    case StatementKind::break_loop:
+      return Flow::break_loop;
+    case StatementKind::continue_loop:
+      return Flow::continue_loop;
   }
   return Flow::go_on;
 }
@@ -285,8 +298,8 @@ void Renderer::assign(const Target& target, const Value& value) {
   if (target.is_tuple) {
     const Values items = all_items(value, budget_);
     if (items.size() != target.items.size()) {
-      fail_render(fmt::format("{} values are unpacked into {} names", items.size(),
-                              target.items.size()));
+      fail_render(
+          fmt::format("{} values are unpacked into {} names", items.size(), target.items.size()));
     }
     for (std::size_t i = 0; i < items.size(); ++i) assign(target.items[i], items[i]);
     return;
@@ -334,7 +347,8 @@ void Renderer::set_parameters(const Macro& macro, Arguments& arguments) {
   Values& positional = arguments.positional;
   auto& named = arguments.named;
   const auto take_named = [&](std::string_view name) -> std::optional<Value> {
-    const auto found = std::ranges::find(named, name, [](const auto& entry) { return entry.first; });
+    const auto found =
+        std::ranges::find(named, name, [](const auto& entry) { return entry.first; });
     if (found == named.end()) return std::nullopt;
     Value value = std::move(found->second);
     named.erase(found);
@@ -356,8 +370,7 @@ void Renderer::set_parameters(const Macro& macro, Arguments& arguments) {
     for (auto& [name, value] : named) kwargs->set(Value::text(name), std::move(value));
     scope_->set("kwargs", Value(std::shared_ptr<const Dict>(std::move(kwargs))));
   } else if (!named.empty()) {
-    fail_render(
-        fmt::format("macro '{}' takes no argument '{}'", macro.name, named.front().first));
+    fail_render(fmt::format("macro '{}' takes no argument '{}'", macro.name, named.front().first));
   }
   if (macro.uses_varargs) {
     const auto rest = static_cast<std::ptrdiff_t>(std::min(count, positional.size()));

@@ -111,7 +111,7 @@ std::vector<std::string_view> split_space(std::string_view text, std::int64_t mo
   text.remove_prefix(leading_space(text));
   while (!text.empty()) {
     if (most == 0) {
-      parts.push_back(text.substr(0, text.size() - trailing_space(text)));
+      parts.push_back(text);  // with the space at its end
       break;
     }
     --most;
@@ -128,8 +128,7 @@ std::vector<std::string_view> split_space_last(std::string_view text, std::int64
   text.remove_suffix(trailing_space(text));
   while (!text.empty()) {
     if (most == 0) {
-      text.remove_prefix(leading_space(text));
-      parts.push_back(text);
+      parts.push_back(text);  // with the space at its beginning
       break;
     }
     --most;

@@ -27,15 +27,16 @@ Getter make_getter(Renderer& renderer, const std::optional<Value>& attribute,
     parts.push_back(*attribute);
   }
   if (otherwise && otherwise->is<None>()) otherwise.reset();
-  return [&renderer, parts = std::move(parts), otherwise = std::move(otherwise)](const Value& item) {
-    Value value = item;
-    for (const Value& part : parts) {
-      renderer.budget().step();
-      value = get_item(value, part, renderer.budget());
-      if (otherwise && value.is<Undefined>()) value = *otherwise;
-    }
-    return value;
-  };
+  return
+      [&renderer, parts = std::move(parts), otherwise = std::move(otherwise)](const Value& item) {
+        Value value = item;
+        for (const Value& part : parts) {
+          renderer.budget().step();
+          value = get_item(value, part, renderer.budget());
+          if (otherwise && value.is<Undefined>()) value = *otherwise;
+        }
+        return value;
+      };
 }
 
 Value without_case(Renderer& renderer, const Value& value) {

@@ -65,8 +65,7 @@ Value split_method(Renderer& renderer, const std::string& self, Arguments& argum
     return list_of(renderer, last ? split_space_last(self, most) : split_space(self, most));
   const std::string& separator = need_text(*given[0], "split");
   if (separator.empty()) fail_render("split: the separator is empty");
-  return list_of(renderer,
-                 last ? split_last(self, separator, most) : split(self, separator, most));
+  return list_of(renderer, last ? split_last(self, separator, most) : split(self, separator, most));
 }
 
 Value split_lines_method(Renderer& renderer, const std::string& self, Arguments& arguments) {
@@ -247,9 +246,9 @@ constexpr std::pair<std::string_view, Method> kMethods[] = {
     {"zfill", zfill_method},
 };
 
-constexpr std::string_view kUnsupported[] = {"casefold",     "encode",      "expandtabs",
-                                             "format_map",   "isidentifier", "isprintable",
-                                             "istitle",      "maketrans",    "translate"};
+constexpr std::string_view kUnsupported[] = {"casefold",   "encode",       "expandtabs",
+                                             "format_map", "isidentifier", "isprintable",
+                                             "istitle",    "maketrans",    "translate"};
 
 }  // namespace
 
@@ -257,13 +256,12 @@ std::optional<Value> find_text_method(const Value& text, std::string_view name) 
   const auto found =
       std::ranges::find(kMethods, name, [](const auto& method) { return method.first; });
   if (found != std::end(kMethods)) {
-    return make_function(
-        fmt::format("<built-in method {} of str object>", name),
-        [self = *text.get<std::shared_ptr<const Text>>(), call = found->second](
-            Renderer& renderer, Arguments& arguments) {
-          renderer.budget().text(self->bytes.size());
-          return call(renderer, self->bytes, arguments);
-        });
+    return make_function(fmt::format("<built-in method {} of str object>", name),
+                         [self = *text.get<std::shared_ptr<const Text>>(), call = found->second](
+                             Renderer& renderer, Arguments& arguments) {
+                           renderer.budget().text(self->bytes.size());
+                           return call(renderer, self->bytes, arguments);
+                         });
   }
   if (std::ranges::find(kUnsupported, name) != std::end(kUnsupported))
     fail_unsupported(fmt::format("the method '{}' of text is not supported", name));

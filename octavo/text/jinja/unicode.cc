@@ -25,7 +25,9 @@ void append_cased(std::string& to, CodePoint code, Case target) {
         append_utf8(to, utf8proc_toupper(code));
       }
       return;
-    case Case::lower: append_utf8(to, utf8proc_tolower(code)); return;
+    case Case::lower:
+      append_utf8(to, utf8proc_tolower(code));
+      return;
     case Case::title:
       if (code == kSharpS) {
         to += "Ss";
@@ -107,7 +109,8 @@ std::vector<std::string_view> code_points(std::string_view text) {
 }
 
 bool is_space(CodePoint code) {
-  if (code < 0x80) return code == ' ' || (code >= 0x09 && code <= 0x0D) || (code >= 0x1C && code <= 0x1F);
+  if (code < 0x80)
+    return code == ' ' || (code >= 0x09 && code <= 0x0D) || (code >= 0x1C && code <= 0x1F);
   return code == 0x85 || code == 0xA0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200A) ||
          code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
 }

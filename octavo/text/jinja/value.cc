@@ -18,8 +18,8 @@ struct Overloaded : Ts... {
 
 bool equal_items(const Values& a, const Values& b, Budget& budget) {
   budget.step(std::min(a.size(), b.size()));
-  return std::ranges::equal(
-      a, b, [&](const Value& x, const Value& y) { return equal(x, y, budget); });
+  return std::ranges::equal(a, b,
+                            [&](const Value& x, const Value& y) { return equal(x, y, budget); });
 }
 
 bool equal_dicts(const Dict& a, const Dict& b, Budget& budget) {
@@ -110,8 +110,8 @@ void Printer::print(const Value& value, int levels) {
           [&](double d) { result += float_repr(d); },
           [&](const std::shared_ptr<const Text>& text) {
             budget_.text(text->bytes.size());
-            result += text->markup ? fmt::format("Markup({})", repr(text->bytes))
-                                   : repr(text->bytes);
+            result +=
+                text->markup ? fmt::format("Markup({})", repr(text->bytes)) : repr(text->bytes);
           },
           [&](const std::shared_ptr<const List>& list) {
             result += "[";
@@ -135,9 +135,7 @@ void Printer::print(const Value& value, int levels) {
           [&](const View& view) { print_view(view, levels); },
           [&](const std::shared_ptr<Iterator>&) { result += "<generator object>"; },
           [&](const Namespace* space) { print_namespace(*space, levels); },
-          [&](const std::shared_ptr<const Function>& function) {
-            result += function->description;
-          },
+          [&](const std::shared_ptr<const Function>& function) { result += function->description; },
           [&](const std::shared_ptr<Loop>&) { result += "<LoopContext>"; },
       },
       value.data());
@@ -165,7 +163,8 @@ void Budget::text(std::uint64_t bytes) {
 
 void Budget::check_size(std::uint64_t bytes) const {
   if (bytes > limits_.output_bytes)
-    fail_render(fmt::format("the template makes a text of more than {} bytes", limits_.output_bytes));
+    fail_render(
+        fmt::format("the template makes a text of more than {} bytes", limits_.output_bytes));
 }
 
 void Budget::build(std::uint64_t bytes) {
@@ -349,8 +348,8 @@ bool is_true(const Value& value) {
 
 std::string_view type_name(const Value& value) {
   static constexpr std::string_view kNames[] = {
-      "Undefined", "NoneType", "bool",  "int",       "float",     "str",      "list",       "tuple",
-      "dict",      "range",    "view",  "generator", "Namespace", "function", "LoopContext"};
+      "Undefined", "NoneType", "bool", "int",       "float",     "str",      "list",       "tuple",
+      "dict",      "range",    "view", "generator", "Namespace", "function", "LoopContext"};
   static constexpr std::string_view kViews[] = {"dict_keys", "dict_values", "dict_items"};
   if (const View* view = value.get<View>()) return kViews[static_cast<int>(view->part)];
   return kNames[value.data().index()];
@@ -371,8 +370,9 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
           [](const Undefined&, const Undefined&) { return true; },
           [](None, None) { return true; },
           [&](const View& x, const View& y) {
-            return x.part == y.part && (x.dict == y.dict || (x.part != DictPart::values &&
-                                                             equal_dicts(*x.dict, *y.dict, budget)));
+            return x.part == y.part &&
+                   (x.dict == y.dict ||
+                    (x.part != DictPart::values && equal_dicts(*x.dict, *y.dict, budget)));
           },
           []<class T>(const std::shared_ptr<T>& x, const std::shared_ptr<T>& y) { return x == y; },
           [](Namespace* x, Namespace* y) { return x == y; },
@@ -465,12 +465,23 @@ std::string escape_html(std::string_view text) {
   std::string result;
   for (const char c : text) {
     switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '\'': result += "&#39;"; break;
-      case '"': result += "&#34;"; break;
-      default: result += c;
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '\'':
+        result += "&#39;";
+        break;
+      case '"':
+        result += "&#34;";
+        break;
+      default:
+        result += c;
     }
   }
   return result;

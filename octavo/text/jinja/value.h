@@ -31,8 +31,8 @@ struct Failure {
 [[noreturn]] void fail_unsupported(std::string message);
 
 struct Limits {
-  std::uint64_t steps = 5'000'000;  // expressions, statements and elements touched
-  std::uint64_t bytes = 512 << 20;  // of text read and written, all together
+  std::uint64_t steps = 5'000'000;      // expressions, statements and elements touched
+  std::uint64_t bytes = 512 << 20;      // of text read and written, all together
   std::size_t output_bytes = 64 << 20;  // of one text, the result or one on the way
 };
 
@@ -155,7 +155,7 @@ class Value {
 
 inline constexpr int kMaxDepth = 200;
 inline constexpr std::size_t kMaxWeight = 100;  // of a tuple as a key: hashing visits every element
-int depth_of(const Values& items);  // 1 plus the largest; checked
+int depth_of(const Values& items);              // 1 plus the largest; checked
 
 struct ValueHash {
   std::size_t operator()(const Value& value) const;

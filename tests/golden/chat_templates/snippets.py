@@ -30,10 +30,7 @@ n ** 2
 2 ** -1
 0 ** -1
 2 ** 62
-2 ** 63
-9223372036854775807 + 1
 9223372036854775807
-9223372036854775808
 1 / 0
 1 // 0
 1 % 0
@@ -236,10 +233,7 @@ d.get("q", 5)
 d.get()
 d.get([1])
 d.a.b
-d["items"]
-special.items
 special["items"]
-special.get
 special.pop
 special.pop is defined
 special._x
@@ -266,7 +260,6 @@ nums.count(1)
 s.__class__
 s.nope is defined
 s.upper()
-s.upper
 "abc".nope()
 s.lower() ~ s.title() ~ "aBC dEF".capitalize() ~ s.swapcase()
 "they're bill's".title()
@@ -407,7 +400,6 @@ undefined_name.x | default("y")
 "1_0" | int
 undefined_name | int
 [1] | int
-"99999999999999999999" | int
 "4.5" | float ~ "x" | float ~ 3 | float ~ "inf" | float ~ "-1e-7" | float
 "x" | float(1.5)
 nothing | float
@@ -524,87 +516,6 @@ not n is string
 n if t else
 loop
 loop is defined
-self is defined
 caller is defined
 varargs is defined
 """.strip("\n").split("\n")
-
-STATEMENTS = [
-    "a\n", "a\n\n", "a\r\nb\rc\n", "", "\n", " {% if t %} x {% endif %} y",
-    "a\n  {% if t %}\n  b\n  {% endif %}\nc", "a\n  {%+ if t %}\n  b\n  {%+ endif %}\nc",
-    "a \n {%- if t -%} \n b \n {%- endif -%} \n c", "a {{- n -}} b", "a {{ n }} \n b", "  {{ n }}\n  {{ n }}\n",
-    "a{# comment #}b", "a\n  {# comment #}\nb", "a {#- c -#} b", "a\n {#+ c +#}\nb", "a {# unclosed", "a{##}b", "{#-#}x",
-    "{% raw %}{{ n }}{% x %}{% endraw %}", "a {%- raw -%} {{ x }} {%- endraw -%} b", "{% raw %}\n x\n {% endraw %}\ny",
-    "{% raw %}x", "{% if t %}a{% else %}b{% endif %}", "{% if no %}a{% elif n %}b{% else %}c{% endif %}", "{% if no %}a{% endif %}",
-    "{% if t %}a", "{% endif %}", "{% if %}{% endif %}", "{% else %}", "{% if t %}{% endfor %}", "{% nope %}", "{% %}", "{{ }}",
-    "{{ n", "{% if t", "}} %} #}", "{ {", "{", "{{ '}}' }}", "{{ '{% x %}' }}", "{{ {'a': {'b': 1}} }}", "{{ {'a': 1}['a'] }}",
-    "{% for x in nums %}{{ x }},{% endfor %}", "{% for x in empty %}{{ x }}{% else %}none{% endfor %}",
-    "{% for x in nums if x > 1 %}{{ loop.index }}/{{ loop.length }}:{{ x }} {% else %}none{% endfor %}",
-    "{% for x in nums if x > 9 %}{{ x }}{% else %}none{% endfor %}",
-    "{% for x in nums %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}"
-    "{{ loop.length }}{{ loop.depth }}{{ loop.depth0 }}|{% endfor %}",
-    "{% for x in nums %}{{ loop.previtem }}<{{ x }}>{{ loop.nextitem }} {% endfor %}",
-    "{% for x in nums %}{{ loop.previtem is defined }}{{ loop.nextitem is defined }}{% endfor %}",
-    "{% for x in nums %}{{ loop.cycle('a', 'b') }}{% endfor %}", "{% for x in [1, 1, 2] %}{{ loop.changed(x) }} {% endfor %}",
-    "{% for x in nums %}{{ loop['index'] }}{% endfor %}", "{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}",
-    "{% for k in d %}{{ k }}{% endfor %}", "{% for k, v in d %}{{ k }}{% endfor %}", "{% for a, b in [(1, 2), [3, 4], 'xy'] %}{{ a }}{{ b }}{% endfor %}",
-    "{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "{% for a, b in [(1, 2, 3)] %}{% endfor %}",
-    "{% for c in u %}{{ c }}|{% endfor %}", "{% for x in undefined_name %}x{% else %}e{% endfor %}", "{% for x in nothing %}x{% endfor %}",
-    "{% for x in n %}x{% endfor %}", "{% for x in range(3) %}{% for y in range(x) %}{{ loop.index }}{% endfor %};{% endfor %}",
-    "{% for x in nums %}{% set outer = loop %}{% for y in nums %}{{ outer.index }}{{ loop.index }} {% endfor %}{% endfor %}",
-    "{% for x in nums %}{% if x == 1 %}{% break %}{% endif %}{{ x }}{% endfor %}",
-    "{% for x in nums %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% endfor %}",
-    "{% for x in nums %}{% break %}{% else %}e{% endfor %}", "{% for x in nums %}{% continue %}{% else %}e{% endfor %}",
-    "{% break %}", "{% for x in nums %}{% macro m() %}{% break %}{% endmacro %}{% endfor %}", "{% continue %}",
-    "{% for x in nums %}{% for y in nums %}{% break %}{% endfor %}{{ x }}{% endfor %}",
-    "{% for x in nums %}{% filter upper %}a{{ x }}{% if x == 1 %}{% break %}{% endif %}{% endfilter %}{% endfor %}",
-    "{% for x in rows | selectattr('age', 'gt', 1) %}{{ x.name }}{{ loop.last }}{% endfor %}",
-    "{% for x in rows | map(attribute='name') %}{{ x }}{{ loop.length }}{% endfor %}",
-    "{% for loop in nums %}{% endfor %}", "{% for x in nums %}{% set loop = 1 %}{% endfor %}", "{% for x.y in nums %}{% endfor %}",
-    "{% for x in nums %}{{ x }}{% endfor %}{{ x is defined }}", "{% set x = 1 %}{% for x in nums %}{{ x }}{% endfor %}{{ x }}",
-    "{% set x = 0 %}{% for y in nums %}{% set x = x + y %}{{ x }} {% endfor %}{{ x }}",
-    "{% set ns = namespace(x=0) %}{% for y in nums %}{% set ns.x = ns.x + y %}{{ ns.x }} {% endfor %}{{ ns.x }}",
-    "{% set ns = namespace() %}{% set ns.a = 1 %}{{ ns.a }}{{ ns.b is defined }}", "{% set d.a = 1 %}", "{% set nope.a = 1 %}",
-    "{% set ns = namespace() %}{% set ns._a = 1 %}", "{% set ns = namespace() %}{% set ns['a'] = 1 %}",
-    "{% set ns = namespace(a=1) %}{% set ns.b, ns.c = 2, 3 %}{{ ns.a }}{{ ns.b }}{{ ns.c }}",
-    "{% set a, b = 1, 2 %}{{ a }}{{ b }}", "{% set a, b = [1] %}", "{% set a = 1, %}{{ a }}", "{% set (a, b) = 'xy' %}{{ a }}{{ b }}",
-    "{% set x %}a{{ n }}{% endset %}[{{ x }}]", "{% set x | upper %}a{{ n }}{% endset %}{{ x }}",
-    "{% set x | replace('a', 'b') | upper %}aa{% endset %}{{ x }}", "{% set x %}{% set y = 1 %}{% endset %}{{ y is defined }}",
-    "{% set 1 = 2 %}", "{% set true = 2 %}", "{% set x %}", "{% set x = %}", "{% set x.y.z = 1 %}", "{% set x + 1 = 2 %}",
-    "{% if t %}{% set x = 1 %}{% endif %}{{ x }}", "{% if no %}{% set n = 1 %}{% endif %}{{ n }}", "{% set n = n + 1 %}{{ n }}",
-    "{% for x in nums %}{% if loop.first %}{% set seen = x %}{% endif %}{{ seen }}{% endfor %}",
-    "{% with a = 1, b = 2 %}{{ a }}{{ b }}{% endwith %}{{ a is defined }}", "{% with %}{% set q = 1 %}{{ q }}{% endwith %}{{ q is defined }}",
-    "{% set a = 5 %}{% with a = 1, b = a %}{{ b }}{% endwith %}", "{% filter upper %}a{{ s }}{% endfilter %}",
-    "{% filter replace('a', 'b') | upper %}aa{% endfilter %}", "{% filter nope %}{% endfilter %}",
-    "{% filter upper %}{% set q = 1 %}{% endfilter %}{{ q is defined }}", "{% print n, s %}", "{% print %}",
-    "{% macro m(a, b=2, *c) %}{% endmacro %}", "{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, 3) }}{{ m(b=4, a=5) }}",
-    "{% macro m(a) %}[{{ a }}{{ a is defined }}]{% endmacro %}{{ m() }}{{ m(1) }}", "{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}",
-    "{% macro m(a) %}{% endmacro %}{{ m(b=2) }}", "{% macro m(a) %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, 3, x=4) }}",
-    "{% macro m(a, b=a) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}", "{% macro m(a=1, b) %}{% endmacro %}", "{% macro m(a, a) %}{% endmacro %}",
-    "{% macro m() %}{{ x }}{% endmacro %}{% set x = 1 %}{{ m() }}", "{% macro m() %}{{ n }}{% set n = 1 %}{{ n }}{% endmacro %}{{ m() }}{{ n }}",
-    "{% for y in nums %}{% macro m() %}{{ y }}{% endmacro %}{{ m() }}{% endfor %}", "{% macro f(k) %}{{ k }}{% if k > 0 %}{{ f(k - 1) }}{% endif %}{% endmacro %}{{ f(4) }}",
-    "{% macro f(k) %}{{ f(k + 1) }}{% endmacro %}{{ f(0) }}", "{{ m() }}{% macro m() %}x{% endmacro %}", "{% macro m() %} x {% endmacro %}{{ m() | trim | upper }}",
-    "{% macro m() %}<{{ caller() }}>{% endmacro %}{% call m() %}in{{ n }}{% endcall %}",
-    "{% macro m() %}<{{ caller(1, 2) }}>{% endmacro %}{% call(a, b) m() %}{{ a }}{{ b }}{% endcall %}",
-    "{% macro m() %}x{% endmacro %}{% call m() %}y{% endcall %}", "{% macro m() %}{{ caller() }}{% endmacro %}{{ m() }}",
-    "{% macro m() %}{{ caller is defined }}{% endmacro %}{{ m() }}", "{% macro m(caller) %}{{ caller() }}{% endmacro %}", "{% call n %}{% endcall %}",
-    "{% macro m(caller=none) %}{{ caller }}{% endmacro %}{{ m() }}", "{{ m }}{% macro m() %}{% endmacro %}", "{% macro m() %}{% endmacro %}{{ m }}",
-    "{% macro m(%}{% endmacro %}", "{% macro 1() %}{% endmacro %}", "{% macro m() %}", "{% generation %}a{{ n }}{% endgeneration %}b",
-    "{% generation %}{% set q = 1 %}{% endgeneration %}{{ q is defined }}", "a\n {% generation %}\n x\n {% endgeneration %}\nb",
-    "{% for x in nums %}{% generation %}{{ loop.index }}{{ x }}{% endgeneration %}{% endfor %}", "{% generation %}x",
-    "{% for x in nums %}{% generation %}{% break %}{% endgeneration %}{% endfor %}",
-    "{% set j = joiner('-') %}{% for x in nums %}{{ j() }}{{ x }}{% endfor %}", "{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}",
-    "{% set c = cycler(1, 2, 3) %}{{ c.next() }}{{ c.reset() }}{{ c.next() }}", "{% set it = nums | select('odd') %}{{ it | list }}{{ it | list }}",
-    "{% set it = nums | map('string') %}{{ it | first }}{% for x in it %}{{ x }}{% endfor %}", "{% set x = nums | map('nope') %}ok",
-    "{% set x = 5 | items %}ok", "{% if no %}{{ n | nope }}{% endif %}ok", "{% if t %}{{ n | nope }}{% endif %}ok", "{{ n | nope if no else 'ok' }}",
-    "{% if no %}{% for x in nums %}{{ x | nope }}{% endfor %}{% endif %}ok", "{% if no %}{{ n is nope }}{% endif %}ok", "{% for x in nums: %}{{ x }}{% endfor %}",
-    "{% if t: %}a{% endif %}", "{% if t -%}\n a {%- endif %}\n\nb", "{%if t%}a{%endif%}", "{%-if t-%} a {%-endif-%} b", "{{n}}{{-n}}{{+n}}",
-    "{% set ns = namespace(l=[]) %}{% for x in nums %}{% set ns.l = ns.l + [x] %}{% endfor %}{{ ns.l }}",
-    "{% set ns = namespace(p=none) %}{% for m in rows if ns.p is none %}{% set ns.p = m.name %}{{ m.name }}{% endfor %}",
-    "{% set x = [] %}{% set y = x %}{{ x is sameas y }}{{ [] is sameas [] }}", "{% set loop = 5 %}{{ loop }}", "{% set a = b = 1 %}",
-    "{{ range }}"[:0] + "{{ [range(3), (1,), {'a': (2, 3)}] }}", "{% set s2 = s %}{% set s = 'x' %}{{ s2 }}{{ s }}", "{% if nums %}y{% endif %}{% if empty %}y{% endif %}{% if ed %}y{% endif %}",
-    "{% for m in rows[::-1] %}{{ m.name }}{{ loop.index0 }}{% endfor %}", "{% for m in rows[1:] %}{{ m.name }}{% endfor %}", "{% for i in range(nums | length - 1, -1, -1) %}{{ nums[i] }}{% endfor %}",
-    "x{% set q = 1 %}\n\n{% set q = 2 %}\n y", "{% if t %}\n{% if t %}\n  z\n{% endif %}\n{% endif %}\n", "\t{% if t %}\tq{% endif %}", "{{ '\n' }}|{{ \"a\nb\" }}",
-    "{% for x in nums recursive %}{{ x }}{% endfor %}"[:0] + "{{ nums }}{{ d }}{{ rows[2] }}", "{% for x in nums if loop.first %}{% endfor %}",
-    "{{ n }}\n{{ n }}\n\n", "line1\n{{ nope.x }}", "{% set x = {'a': 1} %}{% for k, v in x | dictsort %}{{ k }}{{ v }}{% endfor %}", "{{ d.items() | list | length }}{{ d.keys() }}{{ d.values() }}",
-]
