@@ -140,10 +140,10 @@ Result<void> take_templates(const Json& config, const std::string& file, ChatTem
                 file + ": chat_template: a text or a list of {name, template} was expected");
   }
   for (const Json& item : *found) {
+    const auto name = item["name"].get<std::string>();
     // The last of several with one name counts.
-    std::erase_if(templates.all, [&](const ChatTemplateText& t) { return t.name == item["name"]; });
-    templates.all.push_back(
-        {item["name"].get<std::string>(), item["template"].get<std::string>(), file});
+    std::erase_if(templates.all, [&](const ChatTemplateText& t) { return t.name == name; });
+    templates.all.push_back({name, item["template"].get<std::string>(), file});
   }
   return {};
 }
