@@ -26,8 +26,8 @@ struct TemplateLimits {
 
 struct ChatOptions {
   bool add_generation_prompt = false;
-  // What else the template may read: bos_token, eos_token, enable_thinking, documents... An object;
-  // its members win over the special tokens of the model.
+  // What else the template may read, an object: ChatTemplates::special_tokens, enable_thinking,
+  // documents...
   OrderedJson variables = OrderedJson::object();
   // For strftime_now; the time of this machine where it is not given.
   std::optional<std::chrono::local_seconds> now;
