@@ -201,8 +201,24 @@ def configs():
     yield "deep", '{"a":' + "[" * 2000 + "]" * 2000 + "}"
 
 
+def chat_templates():
+    golden = CORPUS.parent.parent / "tests" / "golden" / "chat_templates"
+    for path in sorted((golden / "templates").glob("*.jinja")):
+        yield path.stem, path.read_bytes()
+    # The small ones together: one seed of a few hundred would be read over and over.
+    snippets = [s["template"] for s in json.loads((golden / "snippets.json").read_text())["snippets"]]
+    for i in range(0, len(snippets), 7):
+        yield f"snippet_{i:03}", snippets[i]
+    yield "not_utf8", b"\xff{{ 1 }}"
+    yield "deep", "{{ " + "[" * 500
+    yield "namespace_in_itself", "{% set n = namespace() %}{% set n.n = n %}{{ n.n.n is sameas n }}{{ n }}"
+    yield "loop_in_itself", "{% set n = namespace() %}{% for i in [1] %}{% set n.l = loop %}{{ loop.changed(n) }}{% endfor %}{{ n.l.last }}"
+    yield "macro_in_namespace", "{% set n = namespace() %}{% for i in [1] %}{% macro m() %}{{ i }}{{ n.m }}{% endmacro %}{% set n.m = m %}{% endfor %}{{ n.m() }}"
+
+
 def main():
-    for target, seeds in {"safetensors_header": headers(), "index": indices(), "config": configs()}.items():
+    for target, seeds in {"safetensors_header": headers(), "index": indices(), "config": configs(),
+                          "chat_template": chat_templates()}.items():
         directory = CORPUS / target
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in seeds:

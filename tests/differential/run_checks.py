@@ -14,6 +14,7 @@ def main(binary, model=None):
         print(f"skipped: all differential tests ({error})")
         print("0 passed, 0 failed, 1 skipped")
         return 0
+    import check_chat_templates
     import check_compare
     import check_files
     import check_transformers
@@ -24,6 +25,7 @@ def main(binary, model=None):
         check_files.run(harness)
         check_compare.run(harness, model)
         check_transformers.run(harness)
+        check_chat_templates.run(harness, model)
     if not model:
         print("skipped: comparison on a real checkpoint (no MODEL_DIR given)")
         harness.counts["skipped"] += 1

@@ -1,0 +1,240 @@
+#include "octavo/text/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "octavo/base/file.h"
+
+namespace octavo {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string repeated(std::string_view text, int count) {
+  std::string result;
+  for (int i = 0; i < count; ++i) result += text;
+  return result;
+}
+
+Result<std::string> render(std::string_view text, const ChatOptions& options = {}) {
+  OCTAVO_TRY(const ChatTemplate chat_template,
+             ChatTemplate::parse(text, "dir/chat_template.jinja"));
+  return chat_template.render(OrderedJson::array(), nullptr, options);
+}
+
+std::string error_of(std::string_view text, const ChatOptions& options = {}) {
+  const Result<std::string> got = render(text, options);
+  EXPECT_FALSE(got) << text.substr(0, 100) << " renders to " << got->substr(0, 100);
+  return got ? "" : got.error().message;
+}
+
+TEST(ChatTemplateErrors, NameFileAndLine) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"a\nb{% if x %}", "line 2: the template ends where {% elif %} or {% else %} or {% endif %}"},
+      {"a\n\n{{ nope.x }}", "line 3: 'nope' is undefined"},
+      {"{{ 1 }}\n{{\n\n1 / 0 }}", "line 4: division by zero"},
+      {"\n{{ raise_exception('no\nsystem') }}", "line 2: the template refuses this: no\\x0Asystem"},
+      {"\n{% block x %}", "line 2: the tag 'block' is not supported"},
+      {"{{ 1 | nope }}", "line 1: there is no filter 'nope'"},
+      {"{{ 1 | groupby }}", "line 1: the filter 'groupby' is not supported"},
+      {"{{ messages.append(1) }}", "line 1: a template may not change its values"},
+      {"{% macro m() %}\n{{ 1 + none }}{% endmacro %}\n{{ m() }}", "line 2: '+' does not take"},
+      {"{% macro m() %}\n\n{% endmacro %}\n{{ m() + 1 }}", "line 4: '+' does not take 'str' and"},
+      {"\xFF", "the template is not UTF-8"},
+  };
+  for (const auto& [text, message] : kCases) {
+    EXPECT_THAT(error_of(text), StartsWith("dir/chat_template.jinja: ")) << text;
+    EXPECT_THAT(error_of(text), HasSubstr(message)) << text;
+  }
+}
+
+TEST(ChatTemplateErrors, MessagesAreAListOfObjects) {
+  const Result<ChatTemplate> chat_template = ChatTemplate::parse("x", "t");
+  ASSERT_TRUE(chat_template);
+  for (const char* messages : {"{}", "null", "\"x\"", "[1]", "[null]", "[[]]"})
+    EXPECT_FALSE(chat_template->render(OrderedJson::parse(messages), nullptr, {})) << messages;
+  ChatOptions options;
+  options.variables["x"] = 18446744073709551615ULL;
+  EXPECT_THAT(error_of("x", options), HasSubstr("64 bits"));
+}
+
+// Each would take forever, or all memory, or the whole stack.
+TEST(ChatTemplateLimits, HoldForHostileTemplates) {
+  const std::string nines = "range(99999)";
+  const std::string templates[] = {
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+      "{{ 'x' * 99999999999 }}",
+      "{{ '' * 99999999999 ~ 'x' * 9223372036854775807 }}",
+      "{{ [1] * 99999999999 }}",
+      "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s "
+      "%}{% endfor %}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% "
+      "endfor %}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(999) %}{% set ns.l = [ns.l] %}{% endfor %}",
+      "{% set ns = namespace(l=1) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}{% endfor "
+      "%}{{ ns.l }}",
+      "{% set ns = namespace(l=1) %}{% for i in range(99) %}{% set ns.l = (ns.l, ns.l) %}{% endfor "
+      "%}{{ {ns.l: 1} }}",
+      "{% set ns = namespace(l=1) %}{% for i in range(99) %}{% set ns.l = [ns.l, ns.l] %}{% endfor "
+      "%}"
+      "{% set m = namespace(l=1) %}{% for i in range(99) %}{% set m.l = [m.l, m.l] %}{% endfor "
+      "%}{{ m.l == ns.l }}",
+      "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}",
+      "{% set ns = namespace(x=1) %}{% for i in range(999) %}{% set ns.x = namespace(x=ns.x) %}{% "
+      "endfor %}{{ ns }}",
+      "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+      "{% macro m(k) %}{{ m(k) ~ m(k) }}{% endmacro %}{{ m(1) }}",
+      "{{ ('a' * 999999).replace('', 'b' * 99999) }}",
+      "{{ ('a' * 999999) | replace('a', 'b' * 99999) }}",
+      "{{ ('a' * 999999).split('') }}",
+      "{{ ('a' * 60000000) | list | length }}",
+      "{{ 'a'.center(999999999999) }}",
+      "{{ 'a' | indent(999999999999) }}",
+      "{{ '%999999999d' % 1 }}",
+      "{{ '{:999999999}'.format(1) }}",
+      "{{ [[[[]]]] | tojson(indent=999999999999) }}",
+      "{{ range(99999) | slice(99999999999) | list }}",
+      "{{ [1] | batch(99999999999, 0) | list }}",
+      "{{ (" + nines + " | join) * 99999 }}",
+      "{% for i in range(99999) %}{% set x = i %}{% for j in range(99999) %}{% macro m() %}{% "
+      "endmacro %}{% endfor %}{% endfor %}",
+      repeated("(", 200'000),
+      "{{ " + repeated("(", 200'000),
+      "{{ " + repeated("[", 200'000),
+      "{{ " + repeated("not ", 200'000) + "1 }}",
+      "{{ " + repeated("-", 200'000) + "1 }}",
+      "{{ 1" + repeated(" + 1", 200'000) + " }}",
+      "{{ x" + repeated(".x", 200'000) + " }}",
+      "{{ x" + repeated("|abs", 200'000) + " }}",
+      "{{ 1" + repeated(" if 1 else 1", 200'000) + " }}",
+      "{{ 1" + repeated(" and 1", 200'000) + " }}",
+      repeated("{% if 1 %}", 100'000),
+      repeated("{% for i in x %}", 100'000),
+      "{% set " + repeated("(", 100'000),
+      repeated("{% raw %}", 100'000),
+      repeated("{#", 100'000),
+  };
+  for (const std::string& text : templates) {
+    // The one without a tag is text.
+    if (text.starts_with('(')) {
+      EXPECT_TRUE(render(text));
+    } else {
+      EXPECT_THAT(error_of(text), StartsWith("dir/chat_template.jinja: ")) << text.substr(0, 100);
+    }
+  }
+}
+
+TEST(ChatTemplateLimits, AreTheCallers) {
+  ChatOptions options;
+  options.limits.steps = 100;
+  EXPECT_TRUE(render("{% for i in range(9) %}{{ i }}{% endfor %}", options));
+  EXPECT_THAT(error_of("{% for i in range(99) %}{{ i }}{% endfor %}", options),
+              HasSubstr("100 steps"));
+  options.limits = {};
+  options.limits.output_bytes = 10;
+  EXPECT_TRUE(render("{{ 'x' * 10 }}", options));
+  EXPECT_THAT(error_of("{{ 'x' * 11 }}", options), HasSubstr("10 bytes"));
+  EXPECT_THAT(error_of("{{ 'xxxxxx' }}{{ 'xxxxxx' }}", options), HasSubstr("10 bytes"));
+}
+
+// The steps of a conversation grow with it, not with its square.
+TEST(ChatTemplateLimits, StepsAreLinearInTheConversation) {
+  const std::string text =
+      "{% for m in messages[::-1] %}{{ loop.index0 }}{% endfor %}{% for m in messages %}"
+      "{{ m.role }}{{ m.content.split('x')[-1] | trim }}{% if not loop.last and "
+      "messages[loop.index0 + 1].role != 'tool' %},{% endif %}{% endfor %}";
+  const Result<ChatTemplate> chat_template = ChatTemplate::parse(text, "t");
+  ASSERT_TRUE(chat_template);
+  for (const std::size_t count : {100U, 10'000U}) {
+    OrderedJson messages = OrderedJson::array();
+    for (std::size_t i = 0; i < count; ++i)
+      messages.push_back({{"role", "user"}, {"content", "a text"}});
+    ChatOptions options;
+    options.limits.steps = 60 * count;
+    const Result<std::string> got = chat_template->render(messages, nullptr, options);
+    EXPECT_TRUE(got) << got.error().message;
+  }
+}
+
+TEST(ChatTemplateMessages, KeepTheOrderOfKeys) {
+  const Result<ChatTemplate> chat_template =
+      ChatTemplate::parse("{{ messages[0].x | tojson }}{{ tools | tojson }}", "t");
+  ASSERT_TRUE(chat_template);
+  const Result<std::string> got =
+      chat_template->render(OrderedJson::parse(R"([{"x": {"b": 1, "a": {"d": 2.0, "c": null}}}])"),
+                            OrderedJson::parse(R"([{"z": 1, "y": 2}])"), {});
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(*got, R"({"b": 1, "a": {"d": 2.0, "c": null}}[{"z": 1, "y": 2}])");
+}
+
+class ReadChatTemplates : public testing::Test {
+ protected:
+  ReadChatTemplates() {
+    directory_ = fs::path(testing::TempDir()) /
+                 testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(directory_);
+    fs::create_directories(directory_ / "additional_chat_templates");
+  }
+  ~ReadChatTemplates() override { fs::remove_all(directory_); }
+
+  void write(const std::string& name, std::string_view text) {
+    EXPECT_TRUE(write_text(directory_ / name, text));
+  }
+  std::string picked(bool with_tools = false) {
+    const Result<ChatTemplates> templates = read_chat_templates(directory_);
+    EXPECT_TRUE(templates) << templates.error().message;
+    const ChatTemplateText* text = templates ? templates->pick(with_tools) : nullptr;
+    return text == nullptr ? "(none)" : text->text;
+  }
+
+  fs::path directory_;
+};
+
+// Public case TOK-08.
+TEST_F(ReadChatTemplates, TheFileBeatsTheField) {
+  EXPECT_EQ(picked(), "(none)");
+  write("chat_template.json", R"({"chat_template": "old"})");
+  EXPECT_EQ(picked(), "old");
+  write("tokenizer_config.json", R"({"chat_template": "field", "bos_token": "<s>"})");
+  EXPECT_EQ(picked(), "field");
+  write("chat_template.jinja", "file");
+  EXPECT_EQ(picked(), "file");
+  EXPECT_EQ(picked(true), "file");
+  write("additional_chat_templates/tool_use.jinja", "tools");
+  EXPECT_EQ(picked(true), "tools");
+  EXPECT_EQ(picked(), "file");
+}
+
+TEST_F(ReadChatTemplates, OfAListTheDefaultOrTheOneForTools) {
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "tool_use", "template": "T"},
+                              {"name": "rag", "template": "R"},
+                              {"name": "default", "template": "D"}]})");
+  EXPECT_EQ(picked(), "D");
+  EXPECT_EQ(picked(true), "T");
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "R"}]})");
+  EXPECT_EQ(picked(), "(none)");
+  for (const char* wrong : {"5", "[1]", "[{\"name\": \"x\"}]", "{}"}) {
+    write("tokenizer_config.json", std::string("{\"chat_template\": ") + wrong + "}");
+    const Result<ChatTemplates> templates = read_chat_templates(directory_);
+    ASSERT_FALSE(templates) << wrong;
+    EXPECT_THAT(templates.error().message, HasSubstr("tokenizer_config.json: chat_template"));
+  }
+}
+
+TEST_F(ReadChatTemplates, SpecialTokensAreTextsOrObjects) {
+  write("tokenizer_config.json",
+        R"({"bos_token": {"content": "<b>", "lstrip": false}, "eos_token": "</s>",
+            "pad_token": null, "unk_token": 5})");
+  const Result<ChatTemplates> templates = read_chat_templates(directory_);
+  ASSERT_TRUE(templates);
+  EXPECT_EQ(templates->special_tokens.dump(), R"({"bos_token":"<b>","eos_token":"</s>"})");
+}
+
+}  // namespace
+}  // namespace octavo

@@ -1,0 +1,521 @@
+"""Small templates: one feature or one trap each. VARIABLES is what they see."""
+
+VARIABLES = {
+    "n": 7, "z": 0, "neg": -3, "big": 9007199254740993, "f": 2.5, "t": True, "no": False, "nothing": None,
+    "s": "Hello, World", "blank": "", "sp": "  padded \n", "u": "naïve 😀 日本 ß", "quotes": "it's \"x\"\n\t\\",
+    "html": "<a href='x'>&</a>", "csv": "a,b,,c", "nums": [3, 1, 2], "mixed": [1, "two", None, 2.0, True, [3], {"k": 4}],
+    "empty": [], "words": ["b", "A", "c", "a"], "d": {"b": 1, "a": 2, "C": 3}, "ed": {}, "nest": {"x": {"y": [10, 20]}},
+    "rows": [{"name": "x", "age": 3, "tags": ["p"]}, {"name": "y", "age": 1, "tags": []},
+             {"name": "Z", "age": 2, "ok": True}],
+    "think": "<think>\nhmm\n</think>\n\nanswer", "special": {"items": 5, "get": 6, "pop": 7, "_x": 8, "if": 9},
+}
+
+# Each is shown as {{ ... }}.
+EXPRESSIONS = """
+n + 1
+n - 10
+n * f
+n / 2
+n // 2
+-n // 2
+n % 3
+-7 % 3
+7 % -3
+7.5 % 2
+-7.5 // 2
+7.5 // -2
+n ** 2
+2 ** 3 ** 2
+-2 ** 2
+2 ** -1
+0 ** -1
+2 ** 62
+9223372036854775807
+1 / 0
+1 // 0
+1 % 0
+1.0 / 0
+big
+big == 9007199254740992.0
+big > 9007199254740992.0
+1e16
+1e15
+123456789.125
+1e-4
+1e-5
+0.1 + 0.2
+1_000
+0x1F + 0b11 + 0o17
+1.5e3
+1e400
+3 | string + "x"
+n ~ f ~ t ~ nothing ~ blank ~ nums
+"a" "b" 'c'
+"a" + 1
+"a" + undefined_name
+"a" ~ undefined_name ~ "b"
+"ab" * 3
+3 * "ab"
+"ab" * -1
+[1, 2] * 2
+[1] + [2]
+(1,) + (2, 3)
+[1] + (2,)
+"%s-%d-%5.2f-%x-%%" % ("a", 3, 2.5, 255)
+"%s" % n
+"%s %s" % (1,)
+"%(a)s" % {"a": 1}
+"%5s|%-5s|%05d|%+d" % ("a", "b", 3, 4)
+"%r" % ("q",)
+"%c" % 65
+"{} {1}".format(1, 2)
+"{} {}".format(1, 2)
+"{0} {name!r:>6} {1[k]}".format("a", {"k": 5}, name="b")
+"{:>5}|{:<5}|{:^5}|{:05d}|{:+.2f}|{:,}".format("a", "b", "c", 42, 3.14159, 1234567)
+"{{}}".format(1)
+"{".format(1)
+t and n
+z or "fallback"
+no and boom.x
+not n
+not blank
+not not n
+n == 7 and s
+nothing or blank or z
+1 < 2 < 3
+1 < 3 < 2
+3 > 2 > 1 == true
+1 == 1.0
+true == 1
+"a" < "b"
+"a" < 1
+[1, 2] < [1, 3]
+(1, 2) == [1, 2]
+nothing == undefined_name
+undefined_name == other_undefined
+undefined_name < 1
+nothing < 1
+"ell" in s
+"" in s
+1 in nums
+9 not in nums
+"a" in d
+1 in s
+n in undefined_name
+n in n
+[1] in d
+2 in range(5)
+2.0 in range(5)
+"b" in d.keys()
+1 in d.values()
+s is string
+n is string
+n is number and f is number and t is number
+n is integer
+t is integer
+f is float
+t is boolean
+nothing is none
+nothing is not none
+undefined_name is defined
+undefined_name is undefined
+undefined_name is none
+d.missing is defined
+nest.x.y is defined
+d.missing.more is defined
+nums is iterable
+s is iterable
+n is iterable
+undefined_name is iterable
+nums is sequence
+d is sequence
+d.items() is sequence
+undefined_name is sequence
+d is mapping
+nums is mapping
+n is odd
+n is even
+2.0 is even
+"a" is odd
+n is divisibleby 7
+n is divisibleby(2)
+n is in [7, 8]
+n is eq 7
+n is equalto 8
+n is ne 8
+n is gt 5 and n is lt 9 and n is ge 7 and n is le 7
+n is sameas 7
+t is true
+n is true
+no is false
+"abc" is lower
+"ABC" is upper
+"Abc" is lower
+"upper" is filter
+"nope" is filter
+"odd" is test
+range is callable
+n is callable
+html | escape is escaped
+n is defined is true
+n is unknown_test
+n if t else "x"
+n if no
+(n if no) is defined
+"a" if no else "b" if no else "c"
+[1, 2.0, "x", true, none, undefined_name]
+(1,)
+()
+(1, 2)
+1, 2
+{"a": 1, "b": [1, {"c": none}]}
+{}
+[]
+{1: "a", "b": 2, none: 3, true: 4}
+{[1]: 2}
+{"a": 1, "a": 2}
+quotes
+[quotes, u, "\\x00\\x7f\\u200b", "it's"]
+"\\n" ~ "\\t\\x41\\u00e9\\U0001F600\\101\\q\\\\"
+'a\\'b' ~ "a\\"b"
+"\\xZZ"
+nums[0]
+nums[-1]
+nums[5]
+nums[5] is defined
+nums[1.0]
+nums["x"] is defined
+nums.0
+nums[1:]
+nums[::-1]
+nums[:-1]
+nums[-2:]
+nums[::2]
+nums[5:1:-2]
+nums[::0]
+nums["a":]
+nums[none:none:none]
+s[0]
+s[-1]
+s[1:4]
+s[::-1]
+u[::-1]
+u[6]
+u[7:9]
+u | length
+(1, 2, 3)[1:]
+range(10)[2:8:2]
+range(10)[3]
+range(10)[-1]
+range(5)
+range(5) | list
+range(2, 10, 3) | list
+range(5, 0, -2) | list
+range(5, 0) | list
+range(0, 5, 0)
+range(100001)
+range(100000) | length
+range("a")
+range()
+d["a"]
+d.a
+d["zz"]
+d.zz.zz
+d.items()
+d.keys() | list
+d.values() | list
+d.items() | list
+d | list
+d | length
+d.get("a")
+d.get("q")
+d.get("q", 5)
+d.get()
+d.get([1])
+d.a.b
+special["items"]
+special.pop
+special.pop is defined
+special._x
+special["_x"]
+special.if
+nest.x.y[1]
+nest["x"]["y"][0]
+nothing.x
+nothing.x is defined
+nothing["x"] is defined
+nothing[0] is defined
+nothing()
+n()
+undefined_name()
+undefined_name.x
+undefined_name["x"]
+undefined_name[1:]
+nothing[1:]
+nums.append(4)
+nums.append is defined
+nums.index(1)
+nums.index(9)
+nums.count(1)
+s.__class__
+s.nope is defined
+s.upper()
+"abc".nope()
+s.lower() ~ s.title() ~ "aBC dEF".capitalize() ~ s.swapcase()
+"they're bill's".title()
+"they're bill's" | title
+"a-b (c) [d]" | title
+u.upper()
+u | upper
+"ÀÉ".lower()
+sp.strip() ~ "|" ~ sp.lstrip() ~ "|" ~ sp.rstrip() ~ "|"
+"xxaxx".strip("x")
+"abcXcba".lstrip("abc") ~ "abcXcba".rstrip("abc")
+"\\u3000a\\u00a0".strip()
+s.strip(1)
+s.strip(none)
+csv.split(",")
+csv.split(",", 1)
+csv.rsplit(",", 1)
+csv.split(",", maxsplit=2)
+csv.split("")
+" a  b c ".split()
+" a  b c ".split(none, 1)
+" a  b c ".rsplit(none, 1)
+think.split("</think>")[-1].lstrip("\\n")
+think.split("</think>")[0].rstrip("\\n").split("<think>")[-1].lstrip("\\n")
+"a\\nb\\r\\nc\\n\\nd".splitlines()
+"a\\nb\\r\\nc".splitlines(true)
+s.startswith("Hell")
+s.startswith(("x", "H"))
+s.startswith("World", 7)
+s.endswith("ld") and s.endswith("lo", 0, 5)
+s.startswith(1)
+s.startswith(undefined_name)
+s.find("o") ~ s.rfind("o") ~ s.find("zz")
+u.find("日")
+s.index("zz")
+s.count("l") ~ "aaa".count("aa") ~ "abc".count("")
+s.replace("l", "L") ~ s.replace("l", "L", 1) ~ "ab".replace("", "-")
+"-".join(words)
+"-".join([1])
+"".join(d)
+"a=b=c".partition("=") ~ "a=b=c".rpartition("=") ~ "abc".partition("=")
+"prefix_x".removeprefix("prefix_") ~ "x_suffix".removesuffix("_suffix")
+"a".center(5) ~ "|" ~ "ab".center(5, "*") ~ "a".ljust(3) ~ "|" ~ "a".rjust(3, ".")
+"42".zfill(5) ~ "-42".zfill(5)
+"abc".isalpha() ~ "ab1".isalnum() ~ "12".isdigit() ~ "".isdigit() ~ " ".isspace() ~ "A".isupper() ~ "a1".islower()
+"日本".isalpha() ~ "²".isdigit() ~ "²".isdecimal() ~ "½".isnumeric()
+s.upper(1)
+s.replace("a")
+s.split(sep=",")
+s.strip(chars="H")
+"  x " | trim
+"xxaxx" | trim("x")
+n | trim
+words | join
+words | join(", ")
+rows | join(", ", attribute="name")
+nums | join("-")
+undefined_name | join
+n | join
+nums | first
+nums | last
+empty | first
+empty | first is defined
+s | first ~ s | last
+d | first
+d | last
+nums | length ~ s | length ~ d | count
+undefined_name | length
+n | length
+nothing | length
+nums | sort
+nums | sort(reverse=true)
+words | sort
+words | sort(case_sensitive=true)
+rows | sort(attribute="age") | map(attribute="name") | list
+rows | sort(attribute="age,name", reverse=true) | map(attribute="name") | join
+mixed | sort
+nums | reverse | list
+s | reverse
+d | reverse | list
+nums | reverse | first
+nums | min ~ nums | max ~ words | min ~ empty | max
+rows | max(attribute="age")
+nums | sum
+rows | sum(attribute="age")
+nums | sum(start=10)
+words | sum
+[0.1, 0.2, 0.3] | sum
+[1, 1.0, "A", "a", 2] | unique | list
+rows | map(attribute="name") | list
+rows | map(attribute="tags.0") | list
+rows | map(attribute="nope", default="?") | join
+rows | map("length") | list
+words | map("upper") | join
+words | map("replace", "a", "x") | join
+words | map("nope") | list
+rows | selectattr("ok") | list | length
+rows | selectattr("ok", "defined") | map(attribute="name") | list
+rows | selectattr("age", "gt", 1) | map(attribute="name") | list
+rows | selectattr("name", "equalto", "y") | list
+rows | selectattr("name", "in", ["x", "Z"]) | list | length
+rows | rejectattr("age", "eq", 1) | map(attribute="name") | join(",")
+rows | selectattr("name", "==", "x") | first
+rows | selectattr("name") | length
+nums | select("odd") | list
+nums | reject("odd") | list
+mixed | select | list | length
+mixed | select("string") | list
+nums | select("nope") | list
+undefined_name | selectattr("x") | list
+n | select | list
+(rows | selectattr("name", "eq", "none")) is true
+"yes" if rows | selectattr("name", "eq", "none") else "no"
+d | items | list
+undefined_name | items | list
+nums | items | list
+d | dictsort
+d | dictsort(true)
+d | dictsort(by="value", reverse=true)
+nums | dictsort
+nums | batch(2) | list
+nums | batch(2, "x") | list
+range(7) | slice(3) | list
+range(7) | slice(3, "f") | list
+undefined_name | default("x")
+blank | default("x")
+blank | default("x", true)
+nothing | default("x")
+nothing | d("x", boolean=true)
+d.missing | default
+undefined_name.x | default("y")
+"42" | int ~ "x" | int ~ "4.7" | int ~ " 5 " | int ~ nothing | int ~ 3.99 | int ~ -3.99 | int ~ true | int
+"x" | int(9)
+"ff" | int(0, 16)
+"0x1f" | int(base=16)
+"0b11" | int(0, 2)
+"1e3" | int
+"1_0" | int
+undefined_name | int
+[1] | int
+"4.5" | float ~ "x" | float ~ 3 | float ~ "inf" | float ~ "-1e-7" | float
+"x" | float(1.5)
+nothing | float
+n | string ~ f | string
+-5 | abs
+(-5) | abs ~ (-2.5) | abs
+"a" | abs
+2.567 | round(2) ~ 2.5 | round ~ 3.5 | round ~ 7 | round ~ 2.1 | round(0, "ceil") ~ 2.9 | round(0, "floor")
+2.675 | round(2)
+7 | round(1, "floor")
+1 | round(0, "x")
+s | lower ~ s | upper ~ "hELLO wORLD" | capitalize
+s | replace("o", "0") ~ s | replace("o", "0", 1)
+n | replace(7, 8)
+"a\\nb\\n\\nc" | indent
+"a\\nb\\n\\nc" | indent(2, true)
+"a\\nb\\n\\nc" | indent(2, blank=true)
+"a\\nb" | indent("> ")
+n | indent
+"foo bar baz qux" | truncate(9)
+"foo bar baz qux" | truncate(9, true)
+"foo bar baz qux" | truncate(11)
+"foo bar baz qux" | truncate(9, false, "", 0)
+"one two_x  three-four" | wordcount
+"a" | center(5)
+"%s and %d" | format("a", 2)
+"%(x)s" | format(x=1)
+html | e
+html | escape | escape
+(html | safe) + "<b>"
+"<b>" + (html | safe)
+html | safe ~ "<b>"
+html | safe
+nums | attr("count") is callable
+rows[0] | attr("name") is defined
+mixed | tojson
+d | tojson
+d | tojson(sort_keys=true)
+nest | tojson(indent=2)
+nest | tojson(indent=0)
+nest | tojson(indent="--")
+[[], {}, [[]], {"a": {}}] | tojson(indent=1)
+u | tojson
+u | tojson(ensure_ascii=true)
+u | tojson(true)
+quotes | tojson
+"\\x00\\x1f\\x7f\\u2028</script>" | tojson
+[1.0, 1e20, 1e-7, 0.1] | tojson
+{1: 1, 2.5: 2, none: 3, true: 4} | tojson
+{(1, 2): 3} | tojson
+(1, 2) | tojson
+range(3) | tojson
+undefined_name | tojson
+d | tojson(separators=(",", ":"))
+d.items() | list | tojson
+n | unknown_filter
+"x" if t else n | unknown_filter
+n | map | list
+rows | map(attribute="name", other=1) | list
+[1, 2] | list | tojson
+"ab" | list
+dict(a=1, b=2)
+dict([("a", 1), ("b", 2)], c=3)
+dict(d, z=1)
+dict(1)
+namespace(a=1).a
+namespace(a=1)
+namespace(a=1)["a"]
+namespace(a=1).b is defined
+namespace(_a=1)
+namespace(d).b
+raise_exception("no system role")
+raise_exception()
+strftime_now("%Y-%m-%d %H:%M:%S %A %j %b %B %d %y %p %%")
+strftime_now("%-d %e")
+true ~ True ~ false ~ none ~ None
+n.x is defined
+(n)
+((((n))))
+n.
+n +
+(n
+n)
+[n
+{"a" 1}
+n n
+"unclosed
+n | 
+n is
+n is is
+n ! 2
+n @ 2
+not
+s[
+s[1:2:3:4]
+d.items(
+f(a=1, 2)
+f(**d, a=1)
+dict(**d)
+dict(*[[("q", 1)]])
+"{}-{}".format(*nums)
+"a" is string and "b" is string
+x.y if x is defined else "none"
+n == 7 if t
+not n == 7
+n is not string
+not n is string
+-n | abs
+-s
++n
++t
+- - n
+--n
+n if t else
+loop
+loop is defined
+caller is defined
+varargs is defined
+""".strip("\n").split("\n")
