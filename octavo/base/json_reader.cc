@@ -109,7 +109,7 @@ void JsonReader::refuse(ErrorCode code, std::string_view what) {
 void JsonReader::refuse_value(const char* key, const Json& value, std::string_view expected) {
   std::string words = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (words.size() > 60) words = words.substr(0, 60) + "...";
-  refuse(ErrorCode::bad_model, fmt::format("{} is {}, but {} is expected", key, words, expected));
+  refuse(code_, fmt::format("{} is {}, but {} is expected", key, words, expected));
 }
 
 Result<void> JsonReader::status() const {

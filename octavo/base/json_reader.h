@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "octavo/base/error.h"
@@ -16,7 +17,9 @@ namespace octavo {
 class JsonReader {
  public:
   // `where`: of the object, for messages: "config.json", "config.json: rope_scaling".
-  JsonReader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
+  // `code`: of members that are wrong.
+  JsonReader(const Json& object, std::string where, ErrorCode code = ErrorCode::bad_model)
+      : object_(object), where_(std::move(where)), code_(code) {}
 
   // Null counts as absent, but for contains().
   bool contains(const char* key) const { return object_.contains(key); }
@@ -48,6 +51,7 @@ class JsonReader {
 
   const Json& object_;
   std::string where_;
+  ErrorCode code_;
   std::optional<Error> error_;
 };
 
