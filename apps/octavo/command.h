@@ -25,6 +25,7 @@ void add_dequantize(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
 void add_verify(CLI::App& app, int& status);
 void add_compare(CLI::App& app, int& status);
+void add_tokenize(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 

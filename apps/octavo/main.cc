@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
   add_inspect(app, status);
   add_verify(app, status);
   add_compare(app, status);
+  add_tokenize(app, status);
   add_bench(app, status);
   add_info(app, status);
   for (CLI::App* command : app.get_subcommands({})) command->group("Commands");

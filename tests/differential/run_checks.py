@@ -17,6 +17,7 @@ def main(binary, model=None):
     import check_chat_templates
     import check_compare
     import check_files
+    import check_tokenizer
     import check_transformers
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -24,6 +25,7 @@ def main(binary, model=None):
         check_rules.run(harness, model)
         check_files.run(harness)
         check_compare.run(harness, model)
+        check_tokenizer.run(harness, model)
         check_transformers.run(harness)
         check_chat_templates.run(harness, model)
     if not model:
