@@ -21,7 +21,7 @@ struct TrainingData {
 // Everything from f32 to f32: Y = X W^T, dX = G W, dW = G^T X. Results are owned by run.
 struct Training {
   std::function<void()> run;
-  const float *y, *dx, *dw;
+  float *y, *dx, *dw;
 };
 
 struct TrainingPeer {
