@@ -128,11 +128,9 @@ const PackKernels& pack_kernels(Isa isa) {
 }
 
 const TransformerKernels& transformer_kernels(Isa isa) {
-  const TransformerKernels* best = nullptr;
   for (const TransformerImplementation& implementation : kTransformerImplementations) {
-    if (implementation.isa <= isa && supports(cpu_features(), isa)) best = &implementation.kernels;
+    if (implementation.isa == isa && supports(cpu_features(), isa)) return implementation.kernels;
   }
-  if (best != nullptr) return *best;
   throw missing("transformer_kernels", isa);
 }
 

@@ -2,9 +2,8 @@
 // and the pieces of softmax. The contract that every implementation meets bit for bit.
 //
 // No inline code here: instruction-set files include this header (scripts/check_isa_symbols).
-// Arrays need no alignment; strides are in elements. Nothing is read or written outside the stated
-// elements. An output either is the input of the same shape or does not overlap it. Every NaN that
-// is computed is the canonical one, 0x7FC00000.
+// Arrays need no more alignment than a float; strides are in elements. Nothing is read or written
+// outside the stated elements. Every NaN that is computed is the canonical one, 0x7FC00000.
 //
 // Reductions run over 16 virtual lanes: element i belongs to lane i % 16, each lane takes its
 // elements in ascending order, then lane l joins lane l + 8, then l + 4, l + 2, l + 1. A lane
