@@ -17,8 +17,10 @@ TEST(Select, ALevelThatCannotRunIsRefused) {
   for (const Isa isa : {Isa::generic, Isa::avx2, Isa::avx512bf16}) {
     if (is_built(isa) && supports(cpu_features(), isa)) {
       EXPECT_STREQ(cast_kernels(isa).name, isa_name(isa));
+      EXPECT_STREQ(transformer_kernels(isa).name, isa_name(isa));
     } else {
       EXPECT_THROW(cast_kernels(isa), ContractError);
+      EXPECT_THROW(transformer_kernels(isa), ContractError);
     }
   }
 }

@@ -1,4 +1,6 @@
-// The transformer kernels with AVX-512: what transformer_simd.inc is written in.
+// The transformer kernels with AVX-512: what transformer_simd.inc is written in. Per element,
+// rows of 2048 to 4096 in cache, one core of Emerald Rapids: norm 0.16 ns, rope 0.08, add 0.08,
+// silu 0.47, max 0.07, exp 0.23.
 
 // g++ 12 takes the undefined operands inside its own intrinsics for mistakes (GCC bug 105593).
 #pragma GCC diagnostic push
