@@ -13,14 +13,13 @@ nn::Rotation rotation(const Step& step, const Llama& model,
                       std::span<const nn::Segment> segments, std::size_t rows) {
   const std::size_t half = model.rope.inv_freq.size();
   const nn::Rotation angles{step.value(rows, half), step.value(rows, half)};
+  const bool dynamic = model.config.rope.type == RopeType::dynamic;
   for (const nn::Segment& segment : segments) {
-    const std::size_t end = segment.position + segment.rows;
-    const bool dynamic = model.config.rope.type == RopeType::dynamic &&
-                         end > model.config.max_position_embeddings;
-    const RopeFrequencies longer = dynamic ? rope_frequencies(model.config, end) : model.rope;
     for (std::size_t i = 0; i < segment.rows; ++i) {
-      rope_cos_sin(longer, segment.position + i, angles.cos.row(segment.first_row + i),
-                   angles.sin.row(segment.first_row + i));
+      const std::size_t position = segment.position + i, row = segment.first_row + i;
+      const bool longer = dynamic && position >= model.config.max_position_embeddings;
+      rope_cos_sin(longer ? rope_frequencies(model.config, position + 1) : model.rope, position,
+                   angles.cos.row(row), angles.sin.row(row));
     }
   }
   return angles;

@@ -14,6 +14,8 @@
 namespace octavo::models {
 namespace {
 
+using octavo::to_string;
+
 // Bytes of a weight that are read at once.
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
 
