@@ -28,6 +28,7 @@ void add_verify(CLI::App& app, int& status);
 void add_compare(CLI::App& app, int& status);
 void add_generate(CLI::App& app, int& status);
 void add_perplexity(CLI::App& app, int& status);
+void add_tokenize(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 

@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
   add_compare(app, status);
   add_generate(app, status);
   add_perplexity(app, status);
+  add_tokenize(app, status);
   add_bench(app, status);
   add_info(app, status);
   for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
