@@ -130,7 +130,7 @@ const TransformerKernels& transformer_kernels(Isa isa) {
   for (const TransformerImplementation& implementation : kTransformerImplementations) {
     if (implementation.isa == isa && supports(cpu_features(), isa)) return implementation.kernels;
   }
-  throw missing("transformer_kernels", isa);
+  throw missing("transformer_kernels", isa_name(isa));
 }
 
 }  // namespace octavo::kernels

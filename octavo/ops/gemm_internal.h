@@ -10,6 +10,9 @@ namespace octavo::ops {
 // Throws ContractError that begins with `operation` and names the operand.
 void check_operand(const char* operation, const char* name, const Operand& operand);
 
+// The scales of an operand alone.
+void check_scale(const char* operation, const char* name, const Operand& operand);
+
 // The same for a weight that was packed: it is whole, not moved from, its sizes fit one another.
 void check_packed(const char* operation, const PackedWeight& w);
 

@@ -40,6 +40,8 @@ bool is_aligned(const void* p, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
 }
 
+}  // namespace
+
 void check_scale(const char* operation, const char* name, const Operand& operand) {
   const ScaleGrid& scale = operand.scale;
   if (scale.data == nullptr) return;
@@ -67,8 +69,6 @@ void check_scale(const char* operation, const char* name, const Operand& operand
     refuse(operation, name, fmt::format("scales of stride {}", scale.stride), kAddressable);
   }
 }
-
-}  // namespace
 
 void check_operand(const char* operation, const char* name, const Operand& operand) {
   const ConstMatrix& m = operand.matrix;

@@ -1,0 +1,156 @@
+#include "octavo/models/load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "octavo/checkpoint/names.h"
+#include "octavo/formats/traits.h"
+#include "octavo/models/load_internal.h"
+
+namespace octavo::models {
+namespace {
+
+// The index of "model.layers.<index>.", if the name has one.
+std::optional<std::size_t> layer_index(std::string_view name) {
+  constexpr std::string_view kPrefix = "model.layers.";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::size_t index = 0;
+  const char* begin = name.data() + kPrefix.size();
+  const auto [end, error] = std::from_chars(begin, name.data() + name.size(), index);
+  if (error != std::errc{} || end == name.data() + name.size() || *end != '.') return std::nullopt;
+  return index;
+}
+
+Result<nn::Linear> part(ParameterReader& reader, const std::string& parent,
+                        const std::string& name, const std::string& fused, RowRange rows,
+                        std::size_t k, bool bias) {
+  const std::size_t n = rows.end - rows.begin;
+  const bool whole = reader.has(parent + name + ".weight") || !reader.has(parent + fused + ".weight");
+  if (whole) return reader.linear(parent + name, n, k, bias);
+  return reader.linear(parent + fused, n, k, false, &rows);
+}
+
+Result<DecoderLayer> read_layer(ParameterReader& reader, const ModelConfig& c,
+                                const std::string& prefix) {
+  const std::size_t q = c.num_attention_heads * c.head_dim, kv = c.num_key_value_heads * c.head_dim;
+  const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+  DecoderLayer layer;
+  OCTAVO_TRY(layer.input_layernorm,
+             reader.vector(prefix + "input_layernorm.weight", c.hidden_size));
+  OCTAVO_TRY(layer.post_attention_layernorm,
+             reader.vector(prefix + "post_attention_layernorm.weight", c.hidden_size));
+  const auto qkv = [&](const char* name, RowRange rows) {
+    return part(reader, attention, name, "qkv_proj", rows, c.hidden_size, c.qkv_bias);
+  };
+  OCTAVO_TRY(layer.q_proj, qkv("q_proj", {0, q}));
+  OCTAVO_TRY(layer.k_proj, qkv("k_proj", {q, q + kv}));
+  OCTAVO_TRY(layer.v_proj, qkv("v_proj", {q + kv, q + 2 * kv}));
+  OCTAVO_TRY(layer.o_proj, reader.linear(attention + "o_proj", c.hidden_size, q, c.o_bias));
+  if (c.qk_norm) {
+    OCTAVO_TRY(layer.q_norm, reader.vector(attention + "q_norm.weight", c.head_dim));
+    OCTAVO_TRY(layer.k_norm, reader.vector(attention + "k_norm.weight", c.head_dim));
+  }
+  const std::size_t size = c.intermediate_size;
+  OCTAVO_TRY(layer.gate_proj,
+             part(reader, mlp, "gate_proj", "gate_up_proj", {0, size}, c.hidden_size, c.mlp_bias));
+  OCTAVO_TRY(layer.up_proj, part(reader, mlp, "up_proj", "gate_up_proj", {size, 2 * size},
+                                 c.hidden_size, c.mlp_bias));
+  OCTAVO_TRY(layer.down_proj, reader.linear(mlp + "down_proj", c.hidden_size, size, c.mlp_bias));
+  return layer;
+}
+
+// What no layer asked for: known extras are noted, all else is an error that names it.
+Result<void> check_unread(const ParameterReader& reader, const Checkpoint& checkpoint,
+                          const ModelConfig& config, std::vector<std::string>& notes) {
+  std::size_t mtp = 0;
+  for (const std::string& name : reader.unread()) {
+    const std::optional<std::size_t> layer = layer_index(name);
+    if (layer && *layer >= config.num_hidden_layers &&
+        *layer < config.num_hidden_layers + config.num_nextn_predict_layers) {
+      ++mtp;
+      continue;
+    }
+    if (name.ends_with(".rotary_emb.inv_freq")) continue;  // computed from the config
+    const auto i = checkpoint.by_name.find(name)->second;
+    if (reader.pairing().roles[i] == Pairing::Role::scale) continue;
+    return fail(ErrorCode::bad_model,
+                fmt::format("{}: {} is in the files, and no part of the {} that config.json "
+                            "describes",
+                            checkpoint.directory.string(), name, config.architecture));
+  }
+  if (mtp > 0) {
+    notes.push_back(fmt::format(
+        "{} tensors of {} multi-token prediction layers are left out: generation does without",
+        mtp, config.num_nextn_predict_layers));
+  }
+  return {};
+}
+
+std::uint64_t bytes_of(const ops::PackedWeight& w) {
+  return w.bytes.size() + w.scale.data.size() * sizeof(float);
+}
+
+void report_layers(const Llama& model, const Checkpoint& checkpoint, bool dequantize,
+                   LoadReport& report) {
+  for (const NamedLinear& named : linear_layers(model)) {
+    report.weight_bytes += bytes_of(named.layer->weight) + named.layer->bias.size() * sizeof(float);
+    (bits_per_element(named.layer->weight.format) == 8 ? report.fp8_layers : report.wide_layers)++;
+  }
+  if (model.embed_tokens) report.weight_bytes += bytes_of(*model.embed_tokens);
+  if (checkpoint.quantization.present && report.fp8_layers == 0 && !dequantize) {
+    report.notes.push_back(fmt::format(
+        "config.json says quant_method \"{}\", but no weight of it is in FP8: the tensors count",
+        checkpoint.quantization.quant_method));
+  }
+  if (!checkpoint.quantization.present && report.fp8_layers > 0) {
+    report.notes.emplace_back(
+        "config.json has no quantization_config, but weights are in FP8: the tensors count");
+  }
+}
+
+}  // namespace
+
+Result<LoadedModel> load_model(const Checkpoint& checkpoint, const LoadOptions& options) {
+  if (checkpoint.config_text.empty()) {
+    return fail(ErrorCode::bad_model, fmt::format("{}: no config.json, which says what model it is",
+                                                  checkpoint.directory.string()));
+  }
+  OCTAVO_TRY(ModelConfig config, read_model_config(checkpoint.config));
+  ParameterReader reader(checkpoint, options);
+  OCTAVO_CHECK(reader.prepare());
+  LoadedModel loaded;
+  Llama& model = loaded.model;
+  const std::size_t vocab = config.vocab_size, hidden = config.hidden_size;
+  const bool tied = config.tie_word_embeddings || !reader.has("lm_head.weight");
+  if (tied && !config.tie_word_embeddings) {
+    return fail(ErrorCode::bad_model,
+                fmt::format("{}: TensorNotFound: lm_head.weight, and config.json does not say "
+                            "tie_word_embeddings",
+                            checkpoint.directory.string()));
+  }
+  if (tied) {
+    OCTAVO_TRY(model.lm_head.weight, reader.weight("model.embed_tokens.weight", vocab, hidden));
+    reader.mark_read("lm_head.weight");
+  } else {
+    OCTAVO_TRY(model.embed_tokens, reader.weight("model.embed_tokens.weight", vocab, hidden));
+  }
+  for (std::size_t i = 0; i < config.num_hidden_layers; ++i) {
+    OCTAVO_TRY(DecoderLayer layer,
+               read_layer(reader, config, fmt::format("model.layers.{}.", i)));
+    model.layers.push_back(std::move(layer));
+  }
+  OCTAVO_TRY(model.norm, reader.vector("model.norm.weight", hidden));
+  if (!tied) {
+    OCTAVO_TRY(model.lm_head, reader.linear("lm_head", vocab, hidden, false));
+  }
+  OCTAVO_CHECK(check_unread(reader, checkpoint, config, loaded.report.notes));
+  model.rope = rope_frequencies(config, config.max_position_embeddings);
+  model.config = std::move(config);
+  loaded.report.buffer_bytes = reader.largest_buffer();
+  report_layers(model, checkpoint, options.dequantize, loaded.report);
+  return loaded;
+}
+
+}  // namespace octavo::models

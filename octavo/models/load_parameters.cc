@@ -1,0 +1,261 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "octavo/base/ceil_div.h"
+#include "octavo/checkpoint/names.h"
+#include "octavo/formats/traits.h"
+#include "octavo/kernels/select.h"
+#include "octavo/models/load_internal.h"
+#include "octavo/ops/weight_packer.h"
+
+namespace octavo::models {
+namespace {
+
+using octavo::to_string;
+
+// Bytes of a weight that are read at once.
+constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
+
+std::string where(const Checkpoint& checkpoint, const CheckpointTensor& tensor) {
+  return fmt::format("{}: {} ({} {})",
+                     (checkpoint.directory / checkpoint.shards[tensor.shard].file_name).string(),
+                     tensor.info.name, dtype_name(tensor.info.dtype), to_string(tensor.info.shape));
+}
+
+// Rows that are read at once: whole blocks and whole groups that a packer takes.
+std::size_t piece_rows(std::size_t row_bytes, std::size_t block_rows) {
+  const std::size_t step = std::lcm(ops::kPackRows, block_rows);
+  return std::max<std::size_t>(kPieceBytes / std::max<std::size_t>(row_bytes, 1) / step, 1) * step;
+}
+
+bool takes_width(std::uint64_t cols, std::size_t k) {
+  return cols >= k || cols == 32 || cols == 64 || cols % 128 == 0;
+}
+
+}  // namespace
+
+ParameterReader::ParameterReader(const Checkpoint& checkpoint, const LoadOptions& options)
+    : checkpoint_(checkpoint),
+      options_(options),
+      context_(options.context != nullptr ? *options.context : default_context()) {}
+
+Result<void> ParameterReader::prepare() {
+  if (options_.quantize) {
+    OCTAVO_TRY(plan_, plan_quantize(checkpoint_, *options_.quantize));
+    pairing_ = plan_->pairing;
+    return {};
+  }
+  pairing_ = pair_scales(checkpoint_, options_.pairing);
+  if (!pairing_.problems.empty()) return std::unexpected(to_error(pairing_.problems.front()));
+  return {};
+}
+
+void ParameterReader::count(std::uint64_t bytes) {
+  bytes_done_ += bytes;
+  if (options_.on_progress) options_.on_progress(bytes_done_, checkpoint_.tensor_bytes);
+}
+
+Result<const CheckpointTensor*> ParameterReader::find(const std::string& name, const Shape& shape,
+                                                      const RowRange* rows) {
+  const CheckpointTensor* tensor = checkpoint_.find(name);
+  if (tensor == nullptr) {
+    return fail(ErrorCode::bad_model,
+                fmt::format("{}: TensorNotFound: {} {}, which config.json calls for",
+                            checkpoint_.directory.string(), name, to_string(shape)));
+  }
+  Shape given = tensor->info.shape;
+  const std::size_t i = index(*tensor);
+  if (pairing_.roles[i] == Pairing::Role::weight)
+    given = pairing_.weights[pairing_.weight_of[i]].shape;
+  const bool fits = rows != nullptr
+                        ? given.size() == 2 && given[1] == shape[1] && rows->end <= given[0]
+                        : given == shape;
+  if (!fits) {
+    return fail(ErrorCode::bad_model, fmt::format("{}, but config.json says {}",
+                                                  where(checkpoint_, *tensor), to_string(shape)));
+  }
+  read_.insert(name);
+  return tensor;
+}
+
+Result<std::vector<float>> ParameterReader::vector(const std::string& name, std::size_t size) {
+  OCTAVO_TRY(const CheckpointTensor* tensor, find(name, {size}, nullptr));
+  const std::optional<Format> format = dtype_info(tensor->info.dtype).format;
+  if (!is_wide_float(tensor->info.dtype)) {
+    return fail(ErrorCode::unsupported,
+                where(checkpoint_, *tensor) + ": BF16, F16 or F32 is expected here");
+  }
+  std::vector<std::byte> bytes(tensor->info.bytes);
+  OCTAVO_CHECK(checkpoint_.read(*tensor, 0, bytes));
+  std::vector<float> values(size);
+  kernels::cast_kernels().cast(
+      {*format, bytes.data(), Format::f32, values.data(), size, Overflow::special});
+  count(tensor->info.bytes);
+  return values;
+}
+
+Result<std::vector<float>> ParameterReader::scales(const QuantizedWeight& weight, std::size_t) {
+  const std::size_t all = weight.layout.slices * weight.layout.grid_rows * weight.layout.grid_cols;
+  std::vector<float> values(all, 1.0f);
+  if (weight.scale) {
+    const CheckpointTensor& tensor = checkpoint_.tensors[*weight.scale];
+    OCTAVO_CHECK(read_scales(checkpoint_, tensor, 0, values));
+    read_.insert(tensor.info.name);
+  }
+  return values;
+}
+
+// Wide elements as they are (F16 as F32), or quantized as quantize_checkpoint does.
+Result<ops::PackedWeight> ParameterReader::wide(const CheckpointTensor& tensor, std::size_t n,
+                                                std::size_t k, std::size_t first_row,
+                                                bool quantize) {
+  const Format source = *dtype_info(tensor.info.dtype).format;
+  const std::size_t row_bytes = k * bytes_per_element(source);
+  const BlockRecipe recipe = quantize ? options_.quantize->recipe : BlockRecipe{};
+  const std::size_t grid_cols = ceil_div(k, std::min<std::size_t>(recipe.block.cols, k));
+  const std::size_t block_rows = quantize ? std::min<std::size_t>(recipe.block.rows, n) : 1;
+  const Format packed = quantize ? Format::e4m3fn : source == Format::f16 ? Format::f32 : source;
+  ops::WeightPacker packer(packed, n, k);
+  const std::size_t step = std::min(piece_rows(row_bytes, block_rows), n);
+  std::vector<std::byte> bytes(step * row_bytes);
+  std::vector<std::uint8_t> converted(packed == source ? 0 : step * k * bytes_per_element(packed));
+  std::vector<float> scales(quantize ? ceil_div(n, block_rows) * grid_cols : 0);
+  note_buffer(bytes.size() + converted.size() + scales.size() * sizeof(float));
+  for (std::size_t row = 0; row < n; row += step) {
+    const std::size_t rows = std::min(step, n - row);
+    OCTAVO_CHECK(checkpoint_.read(tensor, (first_row + row) * row_bytes,
+                                  std::span(bytes).first(rows * row_bytes)));
+    const ConstMatrix piece{source, bytes.data(), rows, k, k};
+    if (quantize) {
+      const auto here = std::span(scales).subspan(row / block_rows * grid_cols,
+                                                  ceil_div(rows, block_rows) * grid_cols);
+      if (const auto bad = quantize_blocks(kernels::cast_kernels(), piece, recipe,
+                                           {converted.data(), k}, here, false)) {
+        return fail(ErrorCode::bad_model,
+                    fmt::format("{}: element [{}, {}] is {}, which has no scale",
+                                where(checkpoint_, tensor), first_row + row + bad->row, bad->col,
+                                bad->value));
+      }
+    } else if (packed != source) {
+      kernels::cast_kernels().cast({source, bytes.data(), packed, converted.data(), rows * k,
+                                    Overflow::special});
+    }
+    packer.add(row, {packed, packed == source ? static_cast<const void*>(bytes.data())
+                                              : converted.data(),
+                     rows, k, k},
+               context_);
+    count(rows * row_bytes);
+  }
+  if (!quantize) return packer.finish({});
+  return packer.finish({scales.data(), grid_cols, recipe.block, Format::f32});
+}
+
+// Codes as they are, with their scales; as bf16 where they are to be dequantized.
+Result<ops::PackedWeight> ParameterReader::codes(const CheckpointTensor& tensor,
+                                                 const QuantizedWeight& weight, std::size_t n,
+                                                 std::size_t k, std::size_t first_row) {
+  OCTAVO_TRY(std::vector<float> scale, scales(weight, k));
+  const BlockSize& block = weight.layout.block;
+  const std::size_t grid_cols = weight.layout.grid_cols;
+  if (weight.format == Format::e2m1fn) {
+    return fail(ErrorCode::unsupported,
+                where(checkpoint_, tensor) + ": FP4 weights are not run yet; `octavo dequantize`");
+  }
+  if (!options_.dequantize && !takes_width(block.cols, k)) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("{}: blocks of {}, and products take 32, 64 or multiples of 128 "
+                            "columns; --dequantize runs it in bf16",
+                            where(checkpoint_, tensor), to_string(block)));
+  }
+  const Format packed = options_.dequantize ? Format::bf16 : weight.format;
+  ops::WeightPacker packer(packed, n, k);
+  const std::size_t step = std::min(piece_rows(k, 1), n);
+  std::vector<std::byte> bytes(step * k);
+  std::vector<std::uint16_t> wide(options_.dequantize ? step * k : 0);
+  note_buffer(bytes.size() + 2 * wide.size() + scale.size() * sizeof(float));
+  for (std::size_t row = 0; row < n; row += step) {
+    const std::size_t rows = std::min(step, n - row), from = first_row + row;
+    OCTAVO_CHECK(checkpoint_.read(tensor, from * k, std::span(bytes).first(rows * k)));
+    const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+    if (options_.dequantize) {
+      const std::size_t first_block = from / block.rows;
+      const std::size_t blocks = (from + rows - 1) / block.rows - first_block + 1;
+      dequantize_blocks(kernels::cast_kernels(), {weight.format, data, k, from, 0, rows, k}, block,
+                        std::span(scale).subspan(first_block * grid_cols, blocks * grid_cols),
+                        {Format::bf16, wide.data(), k, false, false, nullptr});
+    }
+    packer.add(row,
+               {packed, options_.dequantize ? static_cast<const void*>(wide.data()) : data, rows,
+                k, k},
+               context_);
+    count(rows * k);
+  }
+  if (options_.dequantize) return packer.finish({});
+  if (first_row % block.rows == 0 || block.rows >= weight.layout.grid_rows * block.rows) {
+    return packer.finish(
+        {scale.data() + first_row / block.rows * grid_cols, grid_cols, block, Format::f32});
+  }
+  // Rows that begin within a block: one scale row for each.
+  std::vector<float> by_row(n * grid_cols);
+  for (std::size_t row = 0; row < n; ++row) {
+    std::copy_n(scale.data() + (first_row + row) / block.rows * grid_cols, grid_cols,
+                by_row.data() + row * grid_cols);
+  }
+  return packer.finish({by_row.data(), grid_cols, {1, block.cols}, Format::f32});
+}
+
+Result<ops::PackedWeight> ParameterReader::weight(const std::string& name, std::size_t n,
+                                                  std::size_t k, const RowRange* rows) {
+  OCTAVO_TRY(const CheckpointTensor* tensor, find(name, {n, k}, rows));
+  const std::size_t first_row = rows != nullptr ? rows->begin : 0;
+  const std::size_t i = index(*tensor);
+  if (pairing_.roles[i] == Pairing::Role::weight) {
+    return codes(*tensor, pairing_.weights[pairing_.weight_of[i]], n, k, first_row);
+  }
+  if (!is_wide_float(tensor->info.dtype)) {
+    return fail(ErrorCode::unsupported,
+                where(checkpoint_, *tensor) + ": a weight in BF16, F16, F32 or FP8 with scales is "
+                                              "expected");
+  }
+  const bool quantize = plan_ && plan_->tensors[i].action == Action::quantize;
+  return wide(*tensor, n, k, first_row, quantize);
+}
+
+Result<nn::Linear> ParameterReader::linear(const std::string& module, std::size_t n, std::size_t k,
+                                           bool bias, const RowRange* rows) {
+  nn::Linear layer;
+  OCTAVO_TRY(layer.weight, weight(module + ".weight", n, k, rows));
+  if (bias) {
+    OCTAVO_TRY(layer.bias, vector(module + ".bias", n));
+  }
+  for (const char* suffix : {".activation_scale", ".input_scale"}) {
+    const CheckpointTensor* tensor = checkpoint_.find(module + suffix);
+    if (tensor == nullptr) continue;
+    read_.insert(tensor->info.name);
+    if (checkpoint_.quantization.activation_scheme == "dynamic") continue;
+    float scale = 0;
+    if (element_count(tensor->info.shape) != 1) {
+      return fail(ErrorCode::bad_model, where(checkpoint_, *tensor) + ": one number is expected");
+    }
+    OCTAVO_CHECK(read_scales(checkpoint_, *tensor, 0, std::span(&scale, 1)));
+    if (!(scale > 0) || !std::isfinite(scale)) {
+      return fail(ErrorCode::bad_model, fmt::format("{}: {}, a positive number is expected",
+                                                    where(checkpoint_, *tensor), scale));
+    }
+    layer.activation_scale = scale;
+  }
+  return layer;
+}
+
+std::vector<std::string> ParameterReader::unread() const {
+  std::vector<std::string> names;
+  for (const CheckpointTensor& tensor : checkpoint_.tensors) {
+    if (!read_.contains(tensor.info.name)) names.push_back(tensor.info.name);
+  }
+  return names;
+}
+
+}  // namespace octavo::models

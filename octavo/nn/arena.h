@@ -1,0 +1,29 @@
+// Memory of one step: given out piece by piece, taken back as a whole.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "octavo/ops/gemm.h"
+
+namespace octavo::nn {
+
+// After the first steps one block holds all that a step needs, so that decoding allocates nothing.
+class Arena {
+ public:
+  // Aligned to 64 bytes, not initialized, valid until reset().
+  std::uint8_t* bytes(std::size_t count);
+  float* floats(std::size_t count) {
+    return reinterpret_cast<float*>(bytes(count * sizeof(float)));
+  }
+
+  void reset();
+  std::size_t reserved() const;  // bytes held
+
+ private:
+  std::vector<ops::AlignedBytes> blocks_;
+  std::size_t used_ = 0;  // of the last block
+};
+
+}  // namespace octavo::nn

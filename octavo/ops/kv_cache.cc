@@ -1,0 +1,154 @@
+#include "octavo/ops/kv_cache.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "octavo/base/ceil_div.h"
+#include "octavo/base/error.h"
+#include "octavo/formats/traits.h"
+#include "octavo/kernels/gemm/layout.h"
+#include "octavo/kernels/select.h"
+#include "octavo/quant/scale_rule.h"
+
+namespace octavo::ops {
+namespace {
+
+using kernels::packed_weight_offset;
+
+std::size_t whole_pages(std::size_t tokens) { return ceil_div(tokens, kKvPage) * kKvPage; }
+
+// One head of one token in the cache's format; returns the scale of its codes.
+float convert(Format format, const float* src, std::size_t count, std::uint8_t* dst) {
+  const kernels::CastKernels& cast = kernels::cast_kernels();
+  if (format != Format::e4m3fn) {
+    cast.cast({Format::f32, src, format, dst, count, Overflow::special});
+    return 1.0f;
+  }
+  std::uint32_t amax = 0;
+  cast.block_amax({Format::f32, src, count, 1, count, count, &amax});
+  // What is not finite becomes NaN codes by the quantization itself.
+  const float largest = is_finite_magnitude(Format::f32, amax) ? magnitude(Format::f32, amax) : 0;
+  const BlockScale scale = compute_scale(largest, ScaleRule::deepseek, ScaleFormat::float32);
+  cast.block_quantize({Format::f32, src, count, 1, count, count, &scale.factor,
+                       scale_op(ScaleRule::deepseek, ScaleFormat::float32), Format::e4m3fn, dst,
+                       count, nullptr, false});
+  return scale.scale;
+}
+
+template <std::size_t element>
+void store_head(std::uint8_t* keys, std::uint8_t* page, const std::uint8_t* key,
+                const std::uint8_t* value, std::size_t token, std::size_t head_dim) {
+  const std::size_t pairs = ceil_div(head_dim, 2);
+  for (std::size_t c = 0; c < head_dim; ++c) {
+    std::memcpy(keys + packed_weight_offset<element>(token, c, pairs) * element, key + c * element,
+                element);
+    std::memcpy(page + packed_weight_offset<element>(c, token % kKvPage, kKvPage / 2) * element,
+                value + c * element, element);
+  }
+}
+
+}  // namespace
+
+std::size_t kv_cache_bytes(const KvCacheShape& shape) {
+  const std::size_t tokens = whole_pages(shape.capacity), heads = shape.layers * shape.kv_heads;
+  const std::size_t scales = shape.format == Format::e4m3fn ? 2 * sizeof(float) : 0;
+  return heads * (kernels::packed_weight_bytes(shape.format, tokens, shape.head_dim) +
+                  tokens / kKvPage *
+                      kernels::packed_weight_bytes(shape.format, shape.head_dim, kKvPage) +
+                  tokens * scales);
+}
+
+KvCache::KvCache(const KvCacheShape& shape) : shape_(shape), tokens_(whole_pages(shape.capacity)) {
+  const bool known = shape.format == Format::bf16 || shape.format == Format::f32 ||
+                     shape.format == Format::e4m3fn;
+  if (!known || shape.layers == 0 || shape.kv_heads == 0 || shape.head_dim == 0 ||
+      shape.capacity == 0) {
+    throw ContractError(fmt::format(
+        "KvCache: given {} layers, {} heads of {}, {} tokens in {}, expected at least one of each, "
+        "in bf16, f32 or e4m3fn",
+        shape.layers, shape.kv_heads, shape.head_dim, shape.capacity, format_name(shape.format)));
+  }
+  const std::size_t heads = shape.layers * shape.kv_heads;
+  key_head_bytes_ = kernels::packed_weight_bytes(shape.format, tokens_, shape.head_dim);
+  value_page_bytes_ = kernels::packed_weight_bytes(shape.format, shape.head_dim, kKvPage);
+  keys_ = AlignedBytes(heads * key_head_bytes_);
+  values_ = AlignedBytes(heads * tokens_ / kKvPage * value_page_bytes_);
+  if (shape.format == Format::e4m3fn) {
+    key_scales_.resize(heads * tokens_);
+    value_scales_.resize(heads * tokens_);
+  }
+}
+
+void KvCache::append(std::size_t layer, std::size_t position, std::size_t count, const float* keys,
+                     const float* values, std::size_t stride) {
+  if (layer >= shape_.layers || position > shape_.capacity ||
+      count > shape_.capacity - position) {
+    throw ContractError(
+        fmt::format("KvCache::append: given layer {}, tokens {} to {}, expected layers below {}, "
+                    "tokens up to {}",
+                    layer, position, position + count, shape_.layers, shape_.capacity));
+  }
+  const std::size_t dim = shape_.head_dim, element = bytes_per_element(shape_.format);
+  thread_local std::vector<std::uint8_t> codes;
+  codes.resize(2 * dim * element);
+  std::uint8_t* key = codes.data();
+  std::uint8_t* value = key + dim * element;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t token = position + i;
+    for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
+      const std::size_t at = head_index(layer, head);
+      const float key_scale =
+          convert(shape_.format, keys + i * stride + head * dim, dim, key);
+      const float value_scale =
+          convert(shape_.format, values + i * stride + head * dim, dim, value);
+      std::uint8_t* k = keys_.data() + at * key_head_bytes_;
+      std::uint8_t* page =
+          values_.data() + (at * (tokens_ / kKvPage) + token / kKvPage) * value_page_bytes_;
+      // Products go over whole pages: what is not stored yet is multiplied by 0 and must be finite.
+      if (token % kKvPage == 0) std::memset(page, 0, value_page_bytes_);
+      switch (element) {
+        case 1:
+          store_head<1>(k, page, key, value, token, dim);
+          break;
+        case 2:
+          store_head<2>(k, page, key, value, token, dim);
+          break;
+        default:
+          store_head<4>(k, page, key, value, token, dim);
+      }
+      // An odd head_dim is filled up to pairs: the last odd k of each token is 0.
+      if (dim % 2 != 0) {
+        static constexpr std::uint8_t kZero[4] = {};
+        const std::size_t pairs = ceil_div(dim, 2);
+        const std::size_t offset = element == 1   ? packed_weight_offset<1>(token, dim, pairs)
+                                   : element == 2 ? packed_weight_offset<2>(token, dim, pairs)
+                                                  : packed_weight_offset<4>(token, dim, pairs);
+        std::memcpy(k + offset * element, kZero, element);
+      }
+      if (shape_.format == Format::e4m3fn) {
+        key_scales_[at * tokens_ + token] = key_scale;
+        value_scales_[at * tokens_ + token] = value_scale;
+      }
+    }
+  }
+}
+
+const std::uint8_t* KvCache::keys(std::size_t layer, std::size_t head) const {
+  return keys_.data() + head_index(layer, head) * key_head_bytes_;
+}
+
+const std::uint8_t* KvCache::values(std::size_t layer, std::size_t head, std::size_t page) const {
+  return values_.data() +
+         (head_index(layer, head) * (tokens_ / kKvPage) + page) * value_page_bytes_;
+}
+
+const float* KvCache::key_scales(std::size_t layer, std::size_t head) const {
+  return key_scales_.empty() ? nullptr : key_scales_.data() + head_index(layer, head) * tokens_;
+}
+
+const float* KvCache::value_scales(std::size_t layer, std::size_t head) const {
+  return value_scales_.empty() ? nullptr : value_scales_.data() + head_index(layer, head) * tokens_;
+}
+
+}  // namespace octavo::ops

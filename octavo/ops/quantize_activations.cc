@@ -1,0 +1,102 @@
+#include "octavo/ops/quantize_activations.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "octavo/base/ceil_div.h"
+#include "octavo/base/float_mode.h"
+#include "octavo/kernels/select.h"
+#include "octavo/ops/gemm_internal.h"
+#include "octavo/quant/scale_rule.h"
+
+namespace octavo::ops {
+namespace {
+
+// Fewer elements are not worth a second thread.
+constexpr std::size_t kAlone = 1 << 15;
+
+// Groups whose largest magnitudes and factors are on the stack at once.
+constexpr std::size_t kGroupsAtOnce = 64;
+
+constexpr std::uint32_t kLargestFinite = 0x7F7F'FFFF;  // bits of an f32
+
+template <class Body>
+void for_rows(const Context& context, std::size_t rows, std::size_t cols, const Body& body) {
+  const std::size_t all = static_cast<std::size_t>(context.pool->threads());
+  const int parts = rows * cols < kAlone ? 1 : static_cast<int>(std::min(all, rows));
+  context.pool->run(parts, [&](int part) {
+    const DefaultFloatMode mode;
+    body(split(rows, 1, parts, part));
+  });
+}
+
+void quantize_row(const kernels::CastKernels& cast, const QuantizeActivationsArgs& args,
+                  std::size_t row) {
+  const std::size_t groups = ceil_div(args.cols, args.group);
+  std::uint32_t amax[kGroupsAtOnce];
+  float factors[kGroupsAtOnce];
+  for (std::size_t first = 0; first < groups; first += kGroupsAtOnce) {
+    const std::size_t count = std::min(kGroupsAtOnce, groups - first), col = first * args.group;
+    const std::size_t cols = std::min(args.cols - col, count * args.group);
+    const float* x = args.x + row * args.stride + col;
+    std::fill_n(amax, count, 0u);
+    cast.block_amax({Format::f32, x, args.stride, 1, cols, args.group, amax});
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto largest = std::bit_cast<float>(std::min(amax[i], kLargestFinite));
+      const BlockScale scale = compute_scale(largest, ScaleRule::deepseek, ScaleFormat::float32);
+      args.scales[row * groups + first + i] = scale.scale;
+      factors[i] = scale.factor;
+    }
+    cast.block_quantize({Format::f32, x, args.stride, 1, cols, args.group, factors,
+                         scale_op(ScaleRule::deepseek, ScaleFormat::float32), Format::e4m3fn,
+                         args.codes + row * args.cols + col, args.cols, nullptr, false});
+  }
+}
+
+}  // namespace
+
+Operand quantize_activations(const QuantizeActivationsArgs& given, const Context& context) {
+  check_context("quantize_activations", context);
+  QuantizeActivationsArgs args = given;
+  args.group = std::min(args.group, args.cols);
+  const kernels::CastKernels& cast =
+      kernels::cast_kernels(selected_level("quantize_activations"));
+  for_rows(context, args.rows, args.cols, [&](const Range& rows) {
+    for (std::size_t row = rows.begin; row < rows.end; ++row) quantize_row(cast, args, row);
+  });
+  return {{Format::e4m3fn, args.codes, args.rows, args.cols, args.cols},
+          {args.scales, ceil_div(args.cols, args.group), {1, args.group}, Format::f32},
+          false};
+}
+
+Operand quantize_activations_static(const QuantizeActivationsArgs& args, float scale,
+                                    const Context& context) {
+  check_context("quantize_activations_static", context);
+  const kernels::CastKernels& cast =
+      kernels::cast_kernels(selected_level("quantize_activations_static"));
+  args.scales[0] = scale;
+  for_rows(context, args.rows, args.cols, [&](const Range& rows) {
+    cast.block_quantize({Format::f32, args.x + rows.begin * args.stride, args.stride,
+                         rows.end - rows.begin, args.cols, args.cols, &scale,
+                         kernels::ScaleOp::divide, Format::e4m3fn,
+                         args.codes + rows.begin * args.cols, args.cols, nullptr, false});
+  });
+  return {{Format::e4m3fn, args.codes, args.rows, args.cols, args.cols},
+          {args.scales, 1, {args.rows, args.cols}, Format::f32},
+          false};
+}
+
+Operand round_activations(const float* x, std::size_t stride, std::size_t rows, std::size_t cols,
+                          std::uint16_t* rounded, const Context& context) {
+  check_context("round_activations", context);
+  const kernels::CastKernels& cast = kernels::cast_kernels(selected_level("round_activations"));
+  for_rows(context, rows, cols, [&](const Range& range) {
+    for (std::size_t row = range.begin; row < range.end; ++row) {
+      cast.cast({Format::f32, x + row * stride, Format::bf16, rounded + row * cols, cols,
+                 Overflow::special});
+    }
+  });
+  return {{Format::bf16, rounded, rows, cols, cols}, {}, false};
+}
+
+}  // namespace octavo::ops
