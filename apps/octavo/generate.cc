@@ -106,8 +106,8 @@ Result<std::size_t> choose_context(const Arguments& arguments, const RunningMode
                             human_bytes(static_cast<double>(available))));
   }
   if (!arguments.quiet) {
-    print_err("context: {} tokens of {}, KV cache {}\n", context, most,
-              human_bytes(static_cast<double>(bytes)));
+    print_err("context: up to {} tokens (the model knows {}), KV cache {} for {}\n", context, most,
+              human_bytes(static_cast<double>(bytes)), std::min(context, wanted));
   }
   return context;
 }

@@ -92,19 +92,19 @@ std::uint64_t bytes_of(const ops::PackedWeight& w) {
   return w.bytes.size() + w.scale.data.size() * sizeof(float);
 }
 
-void report_layers(const Llama& model, const Checkpoint& checkpoint, bool dequantize,
+void report_layers(const Llama& model, const Checkpoint& checkpoint, const LoadOptions& options,
                    LoadReport& report) {
   for (const NamedLinear& named : linear_layers(model)) {
     report.weight_bytes += bytes_of(named.layer->weight) + named.layer->bias.size() * sizeof(float);
     (bits_per_element(named.layer->weight.format) == 8 ? report.fp8_layers : report.wide_layers)++;
   }
   if (model.embed_tokens) report.weight_bytes += bytes_of(*model.embed_tokens);
-  if (checkpoint.quantization.present && report.fp8_layers == 0 && !dequantize) {
+  if (checkpoint.quantization.present && report.fp8_layers == 0 && !options.dequantize) {
     report.notes.push_back(fmt::format(
         "config.json says quant_method \"{}\", but no weight of it is in FP8: the tensors count",
         checkpoint.quantization.quant_method));
   }
-  if (!checkpoint.quantization.present && report.fp8_layers > 0) {
+  if (!checkpoint.quantization.present && report.fp8_layers > 0 && !options.quantize) {
     report.notes.emplace_back(
         "config.json has no quantization_config, but weights are in FP8: the tensors count");
   }
@@ -149,7 +149,7 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, const LoadOptions& 
   model.rope = rope_frequencies(config, config.max_position_embeddings);
   model.config = std::move(config);
   loaded.report.buffer_bytes = reader.largest_buffer();
-  report_layers(model, checkpoint, options.dequantize, loaded.report);
+  report_layers(model, checkpoint, options, loaded.report);
   return loaded;
 }
 

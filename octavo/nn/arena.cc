@@ -29,7 +29,7 @@ void Arena::reset() {
 
 std::size_t Arena::reserved() const {
   std::size_t all = 0;
-  for (const ops::AlignedBytes& block : blocks_) all += block.size();
+  for (const AlignedBytes& block : blocks_) all += block.size();
   return all;
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "octavo/ops/gemm.h"
+#include "octavo/base/aligned_bytes.h"
 
 namespace octavo::nn {
 
@@ -22,7 +22,7 @@ class Arena {
   std::size_t reserved() const;  // bytes held
 
  private:
-  std::vector<ops::AlignedBytes> blocks_;
+  std::vector<AlignedBytes> blocks_;
   std::size_t used_ = 0;  // of the last block
 };
 
