@@ -162,6 +162,31 @@ TEST(DecodeStream, ByteTokensAreOneTextOrNone) {
   EXPECT_EQ(stream.finish(), "\uFFFD\uFFFD");
 }
 
+// Steps behind Fuse see the whole text as one token, also where it comes in parts.
+TEST(DecodeStream, StepsBehindFuse) {
+  Json document = small_document();
+  const auto decoded = [&](const std::vector<Json>& steps) {
+    document["decoder"] = {{"type", "Sequence"}, {"decoders", steps}};
+    const Tokenizer tokenizer = parsed(document).value();
+    return tokenizer.decode(std::vector<TokenId>{0, 1, 2, 0, 3});  // a b c a ab
+  };
+  const Json fuse = {{"type", "Fuse"}};
+  const Json byte_level = {{"type", "ByteLevel"}};
+  const Json fallback = {{"type", "ByteFallback"}};
+  const Json replace = {{"type", "Replace"}, {"pattern", {{"String", "bc"}}}, {"content", "-"}};
+  const auto strip = [](int start, int stop) {
+    return Json{{"type", "Strip"}, {"content", "a"}, {"start", start}, {"stop", stop}};
+  };
+  EXPECT_EQ(decoded({replace}), "abcaab");
+  EXPECT_EQ(decoded({fuse, replace}), "a-aab");
+  EXPECT_EQ(decoded({byte_level, replace, fuse, fallback, byte_level}), "a-aab");
+  EXPECT_EQ(decoded({strip(1, 0)}), "bcb");
+  EXPECT_EQ(decoded({strip(0, 1)}), "bcab");
+  EXPECT_EQ(decoded({fuse, strip(2, 0)}), "bcaab");
+  const Json last_b = {{"type", "Strip"}, {"content", "b"}, {"start", 0}, {"stop", 3}};
+  EXPECT_EQ(decoded({byte_level, last_b}), "abcaa");
+}
+
 TEST(TokenizerFile, RefusesByName) {
   const auto refuses = [](const char* pointer, const Json& value, const char* words) {
     Json document = small_document();
