@@ -216,9 +216,82 @@ def chat_templates():
     yield "macro_in_namespace", "{% set n = namespace() %}{% for i in [1] %}{% macro m() %}{{ i }}{{ n.m }}{% endmacro %}{% set n.m = m %}{% endfor %}{{ n.m() }}"
 
 
+def tokenizers():
+    vocab = {"a": 0, "b": 1, "c": 2, "ab": 3, "aa": 4, "aab": 5, "<unk>": 6, "\u2581": 7, "\u2581a": 8, "1": 9, "<0x0A>": 10}
+    model = {"type": "BPE", "vocab": vocab, "merges": ["a b", ["a", "a"], ["a", "ab"], "\u2581 a"], "unk_token": "<unk>"}
+
+    def document(**parts):
+        return json.dumps({"version": "1.0", "model": {**model, **parts.pop("model", {})}, **parts})
+
+    def sequence(key, *steps):
+        return {"type": "Sequence", key: list(steps)}
+
+    def split(pattern, behavior="Isolated", invert=False):
+        return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}
+
+    def replace(pattern, content):
+        return {"type": "Replace", "pattern": {"String": pattern}, "content": content}
+
+    def added(content, **flags):
+        return {"id": 11, "content": content, "special": True, **flags}
+
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": True}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+                                                         {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}
+    digits = {"type": "Digits", "individual_digits": True}
+    yield "plain", document()
+    yield "byte_level", document(pre_tokenizer=sequence("pretokenizers", digits, byte_level), decoder=byte_level,
+                                 added_tokens=[added("<s>"), added("<|x|>", lstrip=True, rstrip=True)])
+    yield "llama", document(
+        normalizer=sequence("normalizers", {"type": "Prepend", "prepend": "\u2581"}, replace(" ", "\u2581")),
+        post_processor=template, model={"byte_fallback": True, "fuse_unk": True},
+        decoder=sequence("decoders", replace("\u2581", " "), {"type": "ByteFallback"}, {"type": "Fuse"},
+                         {"type": "Strip", "content": " ", "start": 1, "stop": 1}))
+    yield "metaspace", document(pre_tokenizer=metaspace, decoder=metaspace)
+    yield "splits", document(pre_tokenizer=sequence(
+        "pretokenizers", split("\\s+(?!\\S)|\\p{L}+"), split("[^\\S]", "Removed"), split("a", "MergedWithNext"),
+        split("b", "MergedWithPrevious", True), split("c", "Contiguous"), split("", "Isolated"), {"type": "Punctuation"},
+        {"type": "Whitespace"}, {"type": "WhitespaceSplit"}))
+    yield "forms", document(normalizer=sequence("normalizers", *({"type": form} for form in (
+        "NFC", "NFD", "NFKC", "NFKD", "Lowercase")), {"type": "Strip", "strip_left": True, "strip_right": True}))
+    yield "affixes", document(model={"continuing_subword_prefix": "b", "end_of_word_suffix": "b", "merges": ["a bb"],
+                                     "vocab": {**vocab, "bb": 20}})
+    yield "ignore_merges", document(model={"ignore_merges": True, "merges": []})
+    yield "added", document(normalizer={"type": "Lowercase"}, added_tokens=[
+        added("aa", single_word=True), added("AB", normalized=True), added(" ", rstrip=True), added("aa", lstrip=True),
+        added(""), added("\n\n")])
+    yield "backtracking", document(pre_tokenizer=split("(?:(?:a|aa)+)+[cd]"))
+    yield "empty_matches", document(normalizer={"type": "Replace", "pattern": {"Regex": ""}, "content": "ab"},
+                                    decoder={"type": "Replace", "pattern": {"Regex": "x*"}, "content": "y"})
+    yield "growth", document(normalizer=sequence("normalizers", *[replace("a", "a" * 200)] * 4))
+    yield "id_huge", document(model={"vocab": {"a": 2**32 - 1}})
+    yield "id_negative", document(model={"vocab": {"a": -1}})
+    yield "id_twice", document(model={"vocab": {"a": 1, "b": 1}, "merges": []})
+    yield "merge_unknown", document(model={"merges": ["a z"]})
+    yield "merge_of_three", document(model={"merges": ["a b c"]})
+    yield "unknown_missing", document(model={"unk_token": "missing"})
+    yield "unigram", document(model={"type": "Unigram", "vocab": [["a", -1.0]]})
+    yield "step_unknown", document(pre_tokenizer={"type": "BertPreTokenizer"})
+    yield "regex_unknown", document(pre_tokenizer=split("[a&&b]"))
+    yield "regex_broken", document(pre_tokenizer=split("(a"))
+    yield "regex_deep", document(pre_tokenizer=split("(" * 500 + ")" * 500))
+    nested = digits
+    for _ in range(200):
+        nested = sequence("pretokenizers", nested)
+    yield "nested", document(pre_tokenizer=nested)
+    yield "template_twice", document(post_processor={**template, "single": [{"Sequence": {"id": "A"}}] * 2})
+    yield "deep", '{"model":' + "[" * 3000 + "]" * 3000 + "}"
+    yield "not_utf8", b'{"model": "\xff"}'
+    yield "nul_in_token", document(model={"vocab": {**vocab, "\0": 30}, "merges": []}, added_tokens=[added("\0")])
+    yield "empty", ""
+    yield "half", document()[:100]
+
+
 def main():
     for target, seeds in {"safetensors_header": headers(), "index": indices(), "config": configs(),
-                          "chat_template": chat_templates()}.items():
+                          "chat_template": chat_templates(), "tokenizer": tokenizers()}.items():
         directory = CORPUS / target
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in seeds:

@@ -6,7 +6,7 @@ Usage: tools/make_unicode_changes.py    (with the Python that scripts/oracles ma
 PCRE2 10.42 has the tables of Unicode 14; the regular expressions of the `tokenizers` package have later ones. Each code
 point whose general category or script differs gets a stand-in: an older one of the same category and UTF-8 length,
 and of the same script where there is one. Lower case is that of a later Unicode as well; punctuation,
-outside regular expressions, that of a far earlier one.
+outside regular expressions, and normal forms are those of far earlier ones.
 """
 
 import collections
@@ -61,6 +61,29 @@ def not_punctuation():
     return ranges
 
 
+def unknown_to_forms():
+    """[first, last]: what the normal forms leave as it is, and never sort or join, though Unicode 14 would."""
+    nfd, nfkd = normalizers.NFD(), normalizers.NFKD()
+    found = set()
+    for c in EVERY:
+        if unicodedata.normalize("NFD", c) != nfd.normalize_str(c):
+            found.update(c, unicodedata.normalize("NFD", c))
+        elif unicodedata.normalize("NFKD", c) != nfkd.normalize_str(c):
+            found.add(c)
+        elif unicodedata.combining(c):
+            for mark in "\u0334\u0323\u0301\u0345":  # of classes 1, 220, 230, 240
+                for text in ("x" + c + mark, "x" + mark + c):
+                    if unicodedata.normalize("NFD", text) != nfd.normalize_str(text):
+                        found.add(c)
+    ranges = []
+    for code in sorted(map(ord, found)):
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return ranges
+
+
 def main():
     if unicodedata.unidata_version != "14.0.0":
         raise SystemExit(f"unicodedata is {unicodedata.unidata_version}, 14.0.0 is needed")
@@ -85,7 +108,8 @@ def main():
             ranges[-1][1] = code
         else:
             ranges.append([code, code, ord(chosen)])
-    lower, unknown = lower_changes(), not_punctuation()
+    lower, unknown, formless = lower_changes(), not_punctuation(), unknown_to_forms()
+    formless_lines = "".join(f"    {{0x{a:04X}, 0x{b:04X}}},\n" for a, b in formless)
     lower_lines = "".join(f"    {{0x{a:04X}, 0x{b:04X}, {d}}},\n" for a, b, d in lower)
     unknown_lines = "".join(f"    {{0x{a:04X}, 0x{b:04X}}},\n" for a, b in unknown)
     lines = "".join(f"    {{0x{a:04X}, 0x{b:04X}, 0x{r:04X}}},\n" for a, b, r in ranges)
@@ -125,6 +149,10 @@ struct CodeRange {{
 
 inline constexpr std::array<CodeRange, {len(unknown)}> kUnknownPunctuation = {{{{
 {unknown_lines}}}}};
+
+// Inclusive: what Unicode 14 decomposes or sorts, and the normalizers, whose Unicode is 9, do not.
+inline constexpr std::array<CodeRange, {len(formless)}> kUnknownToForms = {{{{
+{formless_lines}}}}};
 
 }}  // namespace octavo::text
 """)

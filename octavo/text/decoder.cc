@@ -34,9 +34,9 @@ std::optional<char> fallback_byte(std::string_view token) {
 // be as long as the whole text (after Fuse), and its pieces leave as soon as they are certain.
 struct DecodeStream::State {
   struct Step {
-    std::string held;     // of the current token, or bytes of several
+    std::string token;    // what of the current token has come, where it is needed whole
+    std::string held;     // bytes of several tokens; strip: the end of the current one
     bool first = true;    // the current token is the first one
-    bool inside = false;  // a piece of the current token has gone by
     std::size_t cut = 0;  // strip: code points taken from the front of the current token
     bool cutting = true;  // strip: there may be more of them
   };
@@ -76,16 +76,12 @@ void DecodeStream::State::push(std::size_t at, std::string_view piece, bool ends
   }
   // The others need whole tokens; what a fusing step gives is one only at the end.
   std::string whole;
-  if (!ends_token || step.inside) {
-    whole = how.kind == DecodeStep::Kind::replace ? std::move(step.held) : std::string();
-    whole += piece;
+  if (!ends_token || !step.token.empty()) {
+    step.token += piece;
+    if (!ends_token) return;
+    whole = std::move(step.token);
+    step.token.clear();
     piece = whole;
-    step.inside = !ends_token;
-    if (!ends_token) {
-      step.held = std::move(whole);
-      return;
-    }
-    step.held.clear();
   }
   switch (how.kind) {
     case DecodeStep::Kind::byte_level:
@@ -132,7 +128,6 @@ void DecodeStream::State::end_bytes(std::size_t at) {
 void DecodeStream::State::strip(std::size_t at, std::string_view piece, bool ends_token) {
   const DecodeStep& how = data->decoder[at];
   Step& step = steps[at];
-  step.inside = true;
   while (step.cutting && step.cut < how.start && !piece.empty()) {
     step.cutting = piece.starts_with(how.content);
     if (!step.cutting) break;
@@ -173,7 +168,6 @@ void DecodeStream::State::finish(std::size_t at) {
   if (at == steps.size()) return;
   switch (data->decoder[at].kind) {
     case DecodeStep::Kind::byte_level:
-      if (steps[at].inside) push(at, "", true);
       byte_level(at, true);
       push(at + 1, "", true);
       break;

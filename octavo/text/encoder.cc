@@ -116,7 +116,7 @@ void for_words(std::string_view text, const OnPart& on_part) {
 
 std::size_t cache_slots(std::size_t text_bytes) {
   constexpr std::size_t kFewest = 64;
-  constexpr std::size_t kMost = 1 << 14;
+  constexpr std::size_t kMost = 1 << 16;
   return std::clamp(std::bit_ceil(text_bytes / 8), kFewest, kMost);
 }
 

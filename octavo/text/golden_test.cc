@@ -116,8 +116,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "added.tokenizer.json", "behaviors.tokenizer.json", "smollm2/tokenizer.json",
                       "qwen3/tokenizer.json", "deepseek_v3/tokenizer.json",
                       "mistral_7b/tokenizer.json"),
-    [](const auto& info) {
-      const std::string file = info.param;
+    [](const auto& test) {
+      const std::string file = test.param;
       return file.substr(0, file.find_first_of("./"));
     });
 

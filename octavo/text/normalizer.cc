@@ -22,6 +22,7 @@ std::string_view stripped(const NormalizerStep& step, std::string_view text) {
 std::optional<std::string> replaced(const Pattern& pattern, std::string_view content,
                                     std::string_view text) {
   std::string result;
+  if (text.empty()) return result;  // also where the expression matches the empty text
   result.reserve(text.size());
   std::size_t done = 0;
   const auto replace = [&](std::size_t begin, std::size_t end) {

@@ -1,5 +1,7 @@
 // Ruby's syntax of regular expressions, as Oniguruma reads it, in PCRE2's words.
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
+#include <pcre2.h>
 
 #include <algorithm>
 #include <array>
@@ -49,6 +51,19 @@ std::optional<std::string_view> class_of_name(std::string_view name) {
   for (const auto& [known, members] : kNames)
     if (known == name) return members;
   return std::nullopt;
+}
+
+// PCRE2 takes a bare name for all code points that are used with a script, Ruby for those of it.
+bool is_script(std::string_view name) {
+  constexpr std::size_t kLongestCategory = 2;
+  if (name.size() <= kLongestCategory) return false;
+  const std::string pattern = fmt::format("\\p{{sc:{}}}", name);
+  int error = 0;
+  std::size_t offset = 0;
+  pcre2_code* const code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()),
+                                         pattern.size(), PCRE2_UTF, &error, &offset, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
 }
 
 class Translator {
@@ -106,7 +121,7 @@ class Translator {
       if (negated && in_class) return refuse(fmt::format("\\P{{{}}} in a class", name));
       put_set(*members, in_class, negated);
     } else {
-      out_ += fmt::format("\\{}{{{}}}", negated ? 'P' : 'p', name);
+      out_ += fmt::format("\\{}{{{}{}}}", negated ? 'P' : 'p', is_script(name) ? "sc:" : "", name);
     }
     at_ = close + 1;
     return {};

@@ -15,6 +15,13 @@ utf8proc_category_t category_of(char32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(stand_in(code)));
 }
 
+template <class Ranges>
+auto range_of(const Ranges& ranges, char32_t code) {
+  const auto* const found =
+      std::ranges::lower_bound(ranges, code, {}, [](const auto& range) { return range.last; });
+  return found != ranges.end() && found->first <= code ? found : nullptr;
+}
+
 // Canonical order: marks between two starters by their class, equal classes as they stand.
 void sort_marks(std::vector<utf8proc_int32_t>& codes) {
   const auto mark_class = [](utf8proc_int32_t code) {
@@ -43,12 +50,41 @@ char32_t first_affected(NormalForm form) {
   }
 }
 
+bool is_unknown_to_forms(char32_t code) {
+  return range_of(kUnknownToForms, code) != nullptr || range_of(kUnicodeChanges, code) != nullptr;
+}
+
+void append_normalized(NormalForm form, std::string_view text, std::string& result) {
+  const bool compat = form == NormalForm::nfkc || form == NormalForm::nfkd;
+  const bool compose = form == NormalForm::nfc || form == NormalForm::nfkc;
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                                      (compat ? UTF8PROC_COMPAT : 0));
+  // The longest decomposition of one code point (U+FDFA) has 18.
+  std::array<utf8proc_int32_t, 32> parts;
+  std::vector<utf8proc_int32_t> codes;
+  codes.reserve(text.size());
+  for (std::size_t at = 0; at < text.size(); at += unit_bytes(text[at])) {
+    const auto code = static_cast<utf8proc_int32_t>(first_code(text.substr(at)));
+    int boundary_class = 0;
+    const utf8proc_ssize_t count =
+        utf8proc_decompose_char(code, parts.data(), parts.size(), options, &boundary_class);
+    codes.insert(codes.end(), parts.begin(), parts.begin() + count);
+  }
+  sort_marks(codes);
+  auto count = static_cast<utf8proc_ssize_t>(codes.size());
+  if (compose) {
+    count = utf8proc_normalize_utf32(
+        codes.data(), count, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  }
+  for (utf8proc_ssize_t i = 0; i < count; ++i)
+    append_utf8(result, static_cast<char32_t>(codes[static_cast<std::size_t>(i)]));
+}
+
 }  // namespace
 
 char32_t stand_in(char32_t code) {
-  const auto* const range = std::ranges::lower_bound(
-      kUnicodeChanges, code, {}, [](const UnicodeChange& change) { return change.last; });
-  return range != kUnicodeChanges.end() && range->first <= code ? range->stand_in : code;
+  const UnicodeChange* const change = range_of(kUnicodeChanges, code);
+  return change != nullptr ? change->stand_in : code;
 }
 
 bool has_changed_codes(std::string_view text) {
@@ -81,6 +117,8 @@ bool is_space(char32_t code) {
 
 bool is_numeric(char32_t code) {
   if (code < 0x80) return code >= '0' && code <= '9';
+  // New in Unicode 17: digits of Tolong Siki, numbers of Tangut components.
+  if ((code >= 0x11DE0 && code <= 0x11DE9) || (code >= 0x16FF4 && code <= 0x16FF6)) return true;
   const utf8proc_category_t category = category_of(code);
   return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
 }
@@ -90,8 +128,13 @@ bool is_punctuation(char32_t code) {
     return code > 0x20 && code < 0x7F && !is_numeric(code) &&
            ((code | 0x20) < 'a' || (code | 0x20) > 'z');
   }
+  // Punctuation no more.
+  constexpr char32_t kCanadianChi = 0x166D;
+  constexpr char32_t kSharadaSandhi = 0x111C9;
+  if (code == kCanadianChi || code == kSharadaSandhi) return true;
   const utf8proc_category_t category = category_of(code);
-  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO &&
+         range_of(kUnknownPunctuation, code) == nullptr;
 }
 
 bool is_word(char32_t code) {
@@ -108,37 +151,35 @@ bool is_word(char32_t code) {
 }
 
 std::string normalized(NormalForm form, std::string_view text) {
-  const bool compat = form == NormalForm::nfkc || form == NormalForm::nfkd;
-  const bool compose = form == NormalForm::nfc || form == NormalForm::nfkc;
   const char32_t affected = first_affected(form);
-  std::size_t same = 0;
-  while (same < text.size() && first_code(text.substr(same)) < affected)
-    same += unit_bytes(text[same]);
-  if (same == text.size()) return std::string(text);
-
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
-                                                      (compat ? UTF8PROC_COMPAT : 0));
-  // The longest decomposition of one code point (U+FDFA) has 18.
-  std::array<utf8proc_int32_t, 32> parts;
-  std::vector<utf8proc_int32_t> codes;
-  codes.reserve(text.size());
-  for (std::size_t at = 0; at < text.size(); at += unit_bytes(text[at])) {
-    const auto code = static_cast<utf8proc_int32_t>(first_code(text.substr(at)));
-    int boundary_class = 0;
-    const utf8proc_ssize_t count =
-        utf8proc_decompose_char(code, parts.data(), parts.size(), options, &boundary_class);
-    codes.insert(codes.end(), parts.begin(), parts.begin() + count);
-  }
-  sort_marks(codes);
-  auto count = static_cast<utf8proc_ssize_t>(codes.size());
-  if (compose) {
-    count = utf8proc_normalize_utf32(
-        codes.data(), count, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  }
+  const auto is_affected = [&](char32_t code) { return code >= affected; };
   std::string result;
   result.reserve(text.size());
-  for (utf8proc_ssize_t i = 0; i < count; ++i)
-    append_utf8(result, static_cast<char32_t>(codes[static_cast<std::size_t>(i)]));
+  // Code points that the reference does not know stay, and part what is around them.
+  std::size_t begin = 0;
+  bool any = false;
+  const auto flush = [&](std::size_t end) {
+    const std::string_view part = text.substr(begin, end - begin);
+    if (any) {
+      append_normalized(form, part, result);
+    } else {
+      result += part;
+    }
+    any = false;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t code = first_code(text.substr(at));
+    const std::size_t next = at + unit_bytes(text[at]);
+    if (is_affected(code) && is_unknown_to_forms(code)) {
+      flush(at);
+      result += text.substr(at, next - at);
+      begin = next;
+    } else {
+      any = any || is_affected(code);
+    }
+    at = next;
+  }
+  flush(text.size());
   return result;
 }
 
@@ -150,6 +191,8 @@ std::string lowered(std::string_view text) {
     // The one code point whose lower case is two.
     if (code == 0x130) {
       result += "i\xCC\x87";
+    } else if (const LowerChange* const change = range_of(kLowerChanges, code)) {
+      append_utf8(result, static_cast<char32_t>(static_cast<int>(code) + change->added));
     } else {
       append_utf8(result,
                   static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));

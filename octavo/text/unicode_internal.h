@@ -15,13 +15,15 @@ char32_t stand_in(char32_t code);
 bool has_changed_codes(std::string_view text);
 std::string with_stand_ins(std::string_view text);  // of the same length
 
-bool is_space(char32_t code);        // White_Space
-bool is_numeric(char32_t code);      // Nd, Nl, No
-bool is_punctuation(char32_t code);  // P*, and all of ASCII that is neither letter, digit nor space
-bool is_word(char32_t code);         // \w: alphabetic, mark, digit, connector or joiner
+bool is_space(char32_t code);    // White_Space
+bool is_numeric(char32_t code);  // Nd, Nl, No
+bool is_punctuation(
+    char32_t code);  // P* of Unicode 8, and of ASCII all that is neither letter, digit nor space
+bool is_word(char32_t code);  // \w: alphabetic, mark, digit, connector or joiner
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
-// Of valid text; linear in its length also where combining marks stand in the worst order.
+// As in Unicode 9, which the reference has. Of valid text; linear in its length also where
+// combining marks stand in the worst order.
 std::string normalized(NormalForm form, std::string_view text);
 
 std::string lowered(std::string_view text);

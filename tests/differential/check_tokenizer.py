@@ -75,6 +75,45 @@ def check_tokenizer(harness, path, texts):
     return f"{len(lines)} lines, {tokens} tokens"
 
 
+def every_code_point(unit):
+    """Each in place of the unit's C; a hundred to a line, NUL left out."""
+    every = [chr(c) for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000]
+    return ["".join(unit.replace("C", c) for c in every[i : i + 100]) for i in range(0, len(every), 100)]
+
+
+def split(pattern):
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def probes():
+    """{name: tokenizer.json} that show each code point's class, case and normal forms."""
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    letters = sorted(chr(c) for c in [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x144)])
+    # A letter that begins a word is another token than one that does not.
+    vocab = {token: i for i, token in enumerate([*letters, *("##" + letter for letter in letters)])}
+    model = {"type": "BPE", "vocab": vocab, "merges": [], "continuing_subword_prefix": "##"}
+    document = {"version": "1.0", "added_tokens": [], "post_processor": None, "decoder": byte_level, "model": model}
+    for form in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase"):
+        yield form, {**document, "normalizer": {"type": form}, "pre_tokenizer": byte_level}
+    steps = {pattern: split(pattern) for pattern in (
+        r"\p{L}", r"\p{Lu}|\p{Lt}", r"\p{M}", r"\p{N}{1,3}", r"\p{P}", r"\p{S}+", r"\s", r"[^\S]+", r"\w", r"\d", r"\p{Han}",
+        r"\p{Hiragana}|\p{Katakana}", r"\p{Latin}+", r"(?i:[k-s])", r"\bx", r"[^\r\n\p{L}\p{N}]?\p{L}+")}
+    steps |= {"Digits": {"type": "Digits", "individual_digits": True}, "Punctuation": {"type": "Punctuation", "behavior": "Isolated"},
+              "Whitespace": {"type": "Whitespace"}, "WhitespaceSplit": {"type": "WhitespaceSplit"}}
+    for name, step in steps.items():
+        sequence = {"type": "Sequence", "pretokenizers": [step, byte_level]}
+        yield name, {**document, "normalizer": None, "pre_tokenizer": sequence}
+
+
+def check_every_code_point(harness, document):
+    path = pathlib.Path(harness.scratch) / "tokenizer.json"
+    path.write_text(json.dumps(document))
+    # Marks of two classes, before and behind it, for the normal forms.
+    lines = every_code_point("Cx\u0323C\u0301x" if document["normalizer"] else "Cx")
+    expected = [e.ids for e in load(path).encode_batch_fast(lines)]
+    compare("ids", lines, ids_of(harness, path, lines), expected)
+
+
 def unpacked(directory, scratch):
     """{name: tokenizer.json} of a directory of directories."""
     found = {}
@@ -91,6 +130,8 @@ def unpacked(directory, scratch):
 
 
 def run(harness, model):
+    for name, document in probes():
+        harness.check(f"tokenize every code point, {name}", check_every_code_point, document)
     texts = os.environ.get("OCTAVO_TEXTS")
     found = unpacked(os.environ.get("OCTAVO_TOKENIZERS"), harness.scratch)
     if not found:

@@ -35,7 +35,7 @@ void expect_keys(const nlohmann::json& object, const Names& expected) {
 
 TEST(Commands, HelpShowsAnExampleAndTheMemoryLimit) {
   for (const char* command :
-       {"quantize", "dequantize", "inspect", "verify", "compare", "bench", "info"}) {
+       {"quantize", "dequantize", "inspect", "verify", "compare", "tokenize", "bench", "info"}) {
     const Outcome run = run_octavo({command, "--help"});
     EXPECT_EQ(run.status, 0) << command;
     EXPECT_EQ(run.err, "");

@@ -159,7 +159,7 @@ def main():
     cases = ["G", "<s>G", " G", "<|user|>Hello", "<|user|>   Hello", "a word, words", " Việt", "Yesterday YESTERDAY",
              "<|endoftext|>Hi<|endoftext|>", " <|left|> x <|both|> y ", "1234567", "sub-word 123,4567!"]
     runs = [line for line in tokenizer_lines.runs() if len(line) <= 102]
-    lines = [*cases, *runs, *tokenizer_lines.mixtures(900, special, seed=2)]
+    lines = [*cases, *runs, *(line.replace("\0", "") for line in tokenizer_lines.mixtures(900, special, seed=2))]
     (HERE / "lines.bin").write_bytes(b"".join(line.encode() + b"\0" for line in lines))
     golden_path = HERE / "ids.json"
     golden = json.loads(golden_path.read_text()) if golden_path.exists() else {}
