@@ -134,4 +134,17 @@ Result<std::uint64_t> parse_bytes(std::string_view option, const std::string& te
               fmt::format("{} {}: a size is expected, as in 5GB or 500MB", option, text));
 }
 
+std::vector<std::string> split_names(const std::vector<std::string>& arguments) {
+  std::vector<std::string> names;
+  for (std::string_view rest : arguments) {
+    while (!rest.empty()) {
+      const std::size_t end =
+          rest.starts_with("re:") ? rest.size() : std::min(rest.find(','), rest.size());
+      if (end > 0) names.emplace_back(rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+  }
+  return names;
+}
+
 }  // namespace octavo::app

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "octavo/base/error.h"
 #include "octavo/base/json.h"
@@ -25,6 +26,9 @@ void add_dequantize(CLI::App& app, int& status);
 void add_inspect(CLI::App& app, int& status);
 void add_verify(CLI::App& app, int& status);
 void add_compare(CLI::App& app, int& status);
+void add_generate(CLI::App& app, int& status);
+void add_perplexity(CLI::App& app, int& status);
+void add_tokenize(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 
@@ -69,6 +73,10 @@ void print_json(const OrderedJson& json);        // stdout, indented
 std::string build_words();  // "g++ 12.2.0 Release": compiler, build type, sanitizers
 
 std::string human_seconds(double seconds);  // "0.21 s", "3:05"
+
+// The names of a list option, which may have been given several times. Regular expressions have
+// commas of their own, so one takes the rest of its argument.
+std::vector<std::string> split_names(const std::vector<std::string>& arguments);
 
 // "128,128". bad_value otherwise.
 Result<BlockSize> parse_block_size(const std::string& text);

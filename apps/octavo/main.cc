@@ -32,8 +32,7 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
 int run(int argc, char** argv) {
   int status = kFine;
   CLI::App app(
-      "Octavo: FP8 for C++. Quantizes, dequantizes, inspects, verifies and compares model "
-      "checkpoints.",
+      "Octavo: FP8 for C++. Quantizes, inspects, verifies, compares and runs models.",
       "octavo");
   app.formatter(std::make_shared<HelpFormat>());
   app.failure_message(usage_error);
@@ -47,6 +46,9 @@ int run(int argc, char** argv) {
   add_inspect(app, status);
   add_verify(app, status);
   add_compare(app, status);
+  add_generate(app, status);
+  add_perplexity(app, status);
+  add_tokenize(app, status);
   add_bench(app, status);
   add_info(app, status);
   for (CLI::App* command : app.get_subcommands({})) command->group("Commands");

@@ -34,21 +34,6 @@ Examples:
   octavo quantize DeepSeek-V3-BF16 DeepSeek-V3-FP8 --scale-fmt ue8m0 --scale-dtype f32
   octavo quantize model out --modules-to-not-convert 'mlp.down_proj,re:.*layers\.\d{1,2}\..*')";
 
-// The names of a list option, which may have been given several times. Regular expressions have
-// commas of their own, so one takes the rest of its argument.
-std::vector<std::string> split_names(const std::vector<std::string>& arguments) {
-  std::vector<std::string> names;
-  for (std::string_view rest : arguments) {
-    while (!rest.empty()) {
-      const std::size_t end =
-          rest.starts_with("re:") ? rest.size() : std::min(rest.find(','), rest.size());
-      if (end > 0) names.emplace_back(rest.substr(0, end));
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
-  }
-  return names;
-}
-
 Result<Conversion> conversion_of(const Arguments& arguments) {
   QuantizeOptions options;
   OCTAVO_TRY(options.recipe.block, parse_block_size(arguments.block_size));

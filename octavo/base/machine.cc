@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cmath>
 #include <fstream>
+#include <limits>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -34,10 +36,10 @@ double quota_of(const std::string& directory) {
   return none;
 }
 
-// The tightest quota from this process's cgroup up to the root. /proc/self/cgroup: "0::/a/b" or
-// "4:cpu,cpuacct:/a/b".
-double cgroup_cores() {
-  double cores = HUGE_VAL;
+// visit(directory) from this process's cgroup up to the root, of the hierarchy that has the
+// controller. /proc/self/cgroup: "0::/a/b" or "4:cpu,cpuacct:/a/b".
+template <class Visit>
+void visit_cgroups(std::string_view controller, const Visit& visit) {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':');
@@ -45,17 +47,43 @@ double cgroup_cores() {
     if (first == line.npos || second == line.npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const bool v2 = controllers.empty();
-    if (!v2 && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
+    const std::string wanted = fmt::format(",{},", controller);
+    if (!v2 && ("," + controllers + ",").find(wanted) == std::string::npos) continue;
     const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controllers;
     std::string path = line.substr(second + 1);
     while (true) {
-      cores = std::min(cores, quota_of(root + path));
+      visit(root + path);
       if (path.empty() || path == "/") break;
       path.erase(path.rfind('/'));
     }
-    cores = std::min(cores, quota_of(root));
+    visit(root);
   }
+}
+
+double cgroup_cores() {
+  double cores = HUGE_VAL;
+  visit_cgroups("cpu",
+                [&](const std::string& path) { cores = std::min(cores, quota_of(path)); });
   return cores;
+}
+
+// A number that stands alone in a file; nullopt: no such file, or "max".
+std::optional<std::uint64_t> number_in(const std::string& path) {
+  std::ifstream file(path);
+  std::uint64_t value = 0;
+  if (file >> value) return value;
+  return std::nullopt;
+}
+
+// Room under the memory limit of one cgroup directory, of either version.
+std::uint64_t memory_room(const std::string& directory) {
+  for (const auto& [limit_file, used_file] :
+       {std::pair("/memory.max", "/memory.current"),
+        std::pair("/memory.limit_in_bytes", "/memory.usage_in_bytes")}) {
+    const auto limit = number_in(directory + limit_file), used = number_in(directory + used_file);
+    if (limit && used) return *limit > *used ? *limit - *used : 0;
+  }
+  return std::numeric_limits<std::uint64_t>::max();
 }
 
 }  // namespace
@@ -96,6 +124,19 @@ Result<int> choose_threads(int asked) {
   }
   const int allowed = allowed_threads().threads;
   return asked == 0 ? allowed : std::min(asked, allowed);
+}
+
+std::uint64_t available_memory() {
+  std::uint64_t available = 0;
+  std::ifstream memory("/proc/meminfo");
+  for (std::string line; std::getline(memory, line);) {
+    if (line.starts_with("MemAvailable:"))
+      available = std::strtoull(line.c_str() + 13, nullptr, 10) * 1024;
+  }
+  visit_cgroups("memory", [&](const std::string& path) {
+    available = std::min(available, memory_room(path));
+  });
+  return available;
 }
 
 std::uint64_t peak_anonymous_bytes() {

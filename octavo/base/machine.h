@@ -25,6 +25,10 @@ ThreadLimit allowed_threads();
 // latency.
 Result<int> choose_threads(int asked);
 
+// Bytes of memory that this process may still take: what the system has available, within the
+// memory limits of its cgroup. 0 where the system does not tell.
+std::uint64_t available_memory();
+
 // Largest resident anonymous memory of this process that any call has seen, in bytes. The kernel
 // keeps no such peak, so callers ask where memory is largest.
 std::uint64_t peak_anonymous_bytes();

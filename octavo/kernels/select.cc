@@ -77,10 +77,9 @@ Result<Isa> choose_built() {
   return best;
 }
 
-ContractError missing(const char* operation, Isa isa) {
-  return ContractError(
-      fmt::format("{}: given {}, expected a level that is built and that this machine has",
-                  operation, isa_name(isa)));
+ContractError missing(const char* operation, const std::string& given) {
+  return ContractError(fmt::format(
+      "{}: given {}, expected one that is built and that this machine has", operation, given));
 }
 
 }  // namespace
@@ -101,7 +100,7 @@ const CastKernels& cast_kernels(Isa isa) {
   for (const CastImplementation& implementation : kCastImplementations) {
     if (implementation.isa == isa && supports(cpu_features(), isa)) return implementation.kernels;
   }
-  throw missing("cast_kernels", isa);
+  throw missing("cast_kernels", isa_name(isa));
 }
 
 const CastKernels& cast_kernels() {
@@ -117,21 +116,21 @@ GemmFunction gemm_kernel(const GemmPlan& plan) {
       return implementation.function;
     }
   }
-  throw missing("gemm_kernel", plan.isa);
+  throw missing("gemm_kernel", kernel_name(plan));
 }
 
 const PackKernels& pack_kernels(Isa isa) {
   for (const PackImplementation& implementation : kPackImplementations) {
     if (implementation.isa == isa && supports(cpu_features(), isa)) return implementation.kernels;
   }
-  throw missing("pack_kernels", isa);
+  throw missing("pack_kernels", isa_name(isa));
 }
 
 const TransformerKernels& transformer_kernels(Isa isa) {
   for (const TransformerImplementation& implementation : kTransformerImplementations) {
     if (implementation.isa == isa && supports(cpu_features(), isa)) return implementation.kernels;
   }
-  throw missing("transformer_kernels", isa);
+  throw missing("transformer_kernels", isa_name(isa));
 }
 
 }  // namespace octavo::kernels

@@ -75,7 +75,7 @@ Value linear(const Step& step, Inputs& inputs, const Linear& layer) {
   }
   const Value y = step.value(x.rows, layer.weight.n);
   ops::gemm(inputs.form(layer), layer.weight, {Format::f32, y.data, y.cols},
-            {.bias = layer.bias.empty() ? nullptr : layer.bias.data(), .context = &step.context});
+            {.bias = layer.bias, .context = &step.context});
   return y;
 }
 

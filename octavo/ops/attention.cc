@@ -46,7 +46,7 @@ class Products {
     static constexpr kernels::Arithmetic kFma = kernels::Arithmetic::fma;
     const kernels::GemmProblem problem{rows, kKvPage, kKvPage, cache, Format::f32};
     kernel_ = kernels::gemm_kernel(
-        kernels::plan_gemm(problem, kernels::gemm_machine(isa, 1), nullptr, &kFma));
+        kernels::plan_gemm(problem, kernels::gemm_machine(isa, 1), {}, kFma));
     pack_ = &kernels::pack_kernels(isa);
   }
 

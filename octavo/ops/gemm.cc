@@ -28,20 +28,22 @@ constexpr std::size_t kStripsAtOnce = 4;
 // Activations of fewer elements are packed by the calling thread alone.
 constexpr std::size_t kPackAlone = 1 << 16;
 
-// Buffers of a thread: packed activations and weights, and the kernels' scratch. They grow and
-// stay, so that a decoding loop allocates nothing.
-std::uint8_t* grown(AlignedBytes& bytes, std::size_t size) {
-  if (bytes.size() < size) bytes = AlignedBytes(size);
-  return bytes.data();
-}
-
+// What a thread keeps from call to call, so that a decoding loop allocates nothing. It grows and
+// stays; octavo/ops/gemm.h says how far.
 struct Buffers {
   AlignedBytes activations, weights, scratch;
+  std::vector<float> activation_scales;
+  PackedScales weight_scales;
 };
 
 Buffers& thread_buffers() {
   thread_local Buffers buffers;
   return buffers;
+}
+
+std::uint8_t* grown(AlignedBytes& bytes, std::size_t size) {
+  if (bytes.size() < size) bytes = AlignedBytes(size);
+  return bytes.data();
 }
 
 // A weight, packed or not.
@@ -53,34 +55,39 @@ struct Weight {
   const PackedScales& scale;
 };
 
-// Scales of activations by row and block of the grid's width.
+// Scales of some rows by row and block of the grid's width.
 struct RowScales {
-  std::vector<float> expanded;  // where the grid cannot be read as it is
   const float* data;
   std::size_t row_stride;
-  std::size_t width;  // 0: all k
 };
 
-RowScales row_scales(const Operand& a) {
+// As they lie where kernels can read them so, else expanded to the calling thread's buffer.
+RowScales row_scales(const Operand& a, const Range& rows) {
   static constexpr float kOne = 1.0f;
   const ScaleGrid& grid = a.scale;
-  const std::size_t width = scale_width(a);
-  if (grid.data == nullptr) return {{}, &kOne, 0, 0};
+  if (grid.data == nullptr) return {&kOne, 0};
   const bool shared = grid.block.rows >= a.matrix.rows;
   if (grid.format == Format::f32 && (shared || grid.block.rows == 1)) {
-    return {{}, static_cast<const float*>(grid.data), shared ? 0 : grid.stride, width};
+    const std::size_t row_stride = shared ? 0 : grid.stride;
+    return {static_cast<const float*>(grid.data) + rows.begin * row_stride, row_stride};
   }
-  RowScales scales{{}, nullptr, 0, width};
+  const std::size_t width = scale_width(a);
   const std::size_t blocks = width == 0 ? 1 : ceil_div(a.matrix.cols, width);
-  for (std::size_t row = 0; row < a.matrix.rows; ++row) {
+  std::vector<float>& expanded = thread_buffers().activation_scales;
+  expanded.clear();
+  for (std::size_t row = rows.begin; row < rows.end; ++row) {
     for (std::size_t block = 0; block < blocks; ++block) {
-      scales.expanded.push_back(scale_at(grid, row, block));
+      expanded.push_back(scale_at(grid, row, block));
     }
   }
-  scales.data = scales.expanded.data();
-  scales.row_stride = blocks;
-  return scales;
+  return {expanded.data(), blocks};
 }
+
+// Rows of activations as kernels read them.
+struct PackedRows {
+  const std::uint8_t* data;
+  RowScales scale;
+};
 
 // The width of the blocks of order C: the smaller one of both operands' scales, 128 without.
 std::size_t order_block(std::size_t a_width, std::size_t w_width) {
@@ -108,11 +115,11 @@ class Product {
       : a_(a),
         w_(w),
         c_(c),
-        bias_(options.bias),
+        bias_(options.bias.empty() ? nullptr : options.bias.data()),
         context_(options.context != nullptr ? *options.context : default_context()),
-        row_scales_(row_scales(a)),
-        k_block_(order_block(row_scales_.width, w.scale.width)) {
-    const Isa isa = options.force_isa ? options.isa : selected_level("gemm");
+        a_width_(scale_width(a)),
+        k_block_(order_block(a_width_, w.scale.width)) {
+    const Isa isa = options.isa ? *options.isa : selected_level("gemm");
     const kernels::GemmMachine machine = kernels::gemm_machine(isa, context_.pool->threads());
     const kernels::GemmProblem problem{a.matrix.rows, w.n, w.k, w.format, a.matrix.format};
     plan_ = kernels::plan_gemm(problem, machine, options.shape, options.arithmetic);
@@ -127,8 +134,7 @@ class Product {
         const Range mine = split(rows, plan_.split_step, plan_.threads, part);
         for (std::size_t row = mine.begin; row < mine.end; row += plan_.row_chunk) {
           const Range chunk{row, std::min(mine.end, row + plan_.row_chunk)};
-          const std::uint8_t* packed = pack_rows(chunk, 1);
-          multiply(chunk, packed, {0, kernels::strips(w_.n)});
+          multiply(chunk, pack_rows(chunk, 1), {0, kernels::strips(w_.n)});
         }
       });
       return;
@@ -136,7 +142,7 @@ class Product {
     for (std::size_t row = 0; row < rows; row += plan_.row_chunk) {
       const Range chunk{row, std::min(rows, row + plan_.row_chunk)};
       const bool alone = (chunk.end - chunk.begin) * w_.k < kPackAlone;
-      const std::uint8_t* packed = pack_rows(chunk, alone ? 1 : plan_.threads);
+      const PackedRows packed = pack_rows(chunk, alone ? 1 : plan_.threads);
       context_.pool->run(plan_.threads, [&](int part) {
         multiply(chunk, packed,
                  split(kernels::strips(w_.n), plan_.split_step, plan_.threads, part));
@@ -145,8 +151,8 @@ class Product {
   }
 
  private:
-  // The rows packed in the calling thread's buffer, by `threads` threads.
-  const std::uint8_t* pack_rows(const Range& chunk, int threads) {
+  // The rows packed in the calling thread's buffers, by `threads` threads.
+  PackedRows pack_rows(const Range& chunk, int threads) {
     const std::size_t m = chunk.end - chunk.begin;
     const std::size_t bytes = kernels::packed_activation_bytes(plan_.arithmetic, m, w_.k);
     std::uint8_t* packed = grown(thread_buffers().activations, bytes);
@@ -164,36 +170,35 @@ class Product {
     } else {
       context_.pool->run(threads, [&](int part) { pack(split(chunks, 1, threads, part)); });
     }
-    return packed;
+    return {packed, row_scales(a_, chunk)};
   }
 
-  void multiply(const Range& rows, const std::uint8_t* activations, const Range& strips) {
+  void multiply(const Range& rows, const PackedRows& activations, const Range& strips) {
     if (strips.begin == strips.end) return;
     const DefaultFloatMode mode;
     const std::size_t m = rows.end - rows.begin;
     const std::size_t floats = kernels::gemm_scratch_floats(m, plan_.group);
-    GemmArgs args{
-        .m = m,
-        .n = w_.n,
-        .k = w_.k,
-        .k_block = k_block_,
-        .weight_format = w_.format,
-        .weights = w_.packed,
-        .weight_scale = kernel_scales(w_.scale, w_.k, k_block_),
-        .activations = activations,
-        .panel_rows = kernels::panel_rows(m),
-        .activation_scale = {row_scales_.data + rows.begin * row_scales_.row_stride,
-                             row_scales_.row_stride, row_scales_.width == 0 ? 0u : 1u,
-                             row_scales_.width == 0 ? 1 : row_scales_.width / k_block_, false},
-        .c_format = c_.format,
-        .c = static_cast<std::uint8_t*>(c_.data) + rows.begin * c_.stride * c_element(),
-        .c_stride = c_.stride,
-        .bias = bias_,
-        .strip_begin = strips.begin,
-        .strip_end = strips.end,
-        .scratch =
-            reinterpret_cast<float*>(grown(thread_buffers().scratch, floats * sizeof(float))),
-        .group = plan_.group};
+    GemmArgs args{.m = m,
+                  .n = w_.n,
+                  .k = w_.k,
+                  .k_block = k_block_,
+                  .weight_format = w_.format,
+                  .weights = w_.packed,
+                  .weight_scale = kernel_scales(w_.scale, w_.k, k_block_),
+                  .activations = activations.data,
+                  .panel_rows = kernels::panel_rows(m),
+                  .activation_scale = {activations.scale.data, activations.scale.row_stride,
+                                       a_width_ == 0 ? 0u : 1u,
+                                       a_width_ == 0 ? 1 : a_width_ / k_block_, false},
+                  .c_format = c_.format,
+                  .c = static_cast<std::uint8_t*>(c_.data) + rows.begin * c_.stride * c_element(),
+                  .c_stride = c_.stride,
+                  .bias = bias_,
+                  .strip_begin = strips.begin,
+                  .strip_end = strips.end,
+                  .scratch = reinterpret_cast<float*>(
+                      grown(thread_buffers().scratch, floats * sizeof(float))),
+                  .group = plan_.group};
     if (w_.packed != nullptr) return kernel_(args);
     multiply_unpacked(args, strips);
   }
@@ -232,12 +237,33 @@ class Product {
   const Output& c_;
   const float* bias_;
   const Context& context_;
-  RowScales row_scales_;
+  std::size_t a_width_;  // k that share one scale of a row; 0: all
   std::size_t k_block_;
   GemmPlan plan_;
   kernels::GemmFunction kernel_;
   const kernels::PackKernels* pack_;
 };
+
+void check_output(const Output& c, std::size_t m, std::size_t n) {
+  if (c.data == nullptr) {
+    throw ContractError(fmt::format("gemm: given c null, expected ({}, {})", m, n));
+  }
+  if (m > 1 && c.stride < n) {
+    throw ContractError(
+        fmt::format("gemm: given c with stride {}, expected at least {}, one row", c.stride, n));
+  }
+  if (!is_addressable(m, n, c.stride, c.format)) {
+    throw ContractError(
+        fmt::format("gemm: given c ({}, {}) with stride {}, expected one that memory can hold", m,
+                    n, c.stride));
+  }
+  const std::size_t element = bytes_per_element(c.format);
+  if (reinterpret_cast<std::uintptr_t>(c.data) % element != 0) {
+    throw ContractError(
+        fmt::format("gemm: given c with misaligned {} elements, expected aligned to {} bytes",
+                    format_name(c.format), element));
+  }
+}
 
 void check_and_run(const Operand& a, const Weight& w, const Output& c, const GemmOptions& options) {
   check_operand("gemm", "a", a);
@@ -251,13 +277,13 @@ void check_and_run(const Operand& a, const Weight& w, const Output& c, const Gem
         fmt::format("gemm: given c in {}, expected f32 or bf16", format_name(c.format)));
   }
   if (a.matrix.rows == 0 || w.n == 0) return;
-  const std::size_t element = bytes_per_element(c.format);
-  if (c.data == nullptr || (c.stride < w.n && a.matrix.rows > 1) ||
-      reinterpret_cast<std::uintptr_t>(c.data) % element != 0 ||
-      !is_addressable(a.matrix.rows, w.n, c.stride, c.format)) {
-    throw ContractError(fmt::format(
-        "gemm: given c {} with stride {}, expected ({}, {}) aligned to its elements, within memory",
-        c.data == nullptr ? "null" : "of data", c.stride, a.matrix.rows, w.n));
+  check_output(c, a.matrix.rows, w.n);
+  if (!options.bias.empty() && options.bias.size() != w.n) {
+    throw ContractError(fmt::format("gemm: given a bias of {} values, expected {}, the rows of w",
+                                    options.bias.size(), w.n));
+  }
+  if (reinterpret_cast<std::uintptr_t>(options.bias.data()) % alignof(float) != 0) {
+    throw ContractError("gemm: given a misaligned bias, expected f32 aligned to 4 bytes");
   }
   Product(a, w, c, options).run();
 }
@@ -271,7 +297,8 @@ void gemm(const Operand& a, const PackedWeight& w, const Output& c, const GemmOp
 
 void gemm(const Operand& a, const Operand& w, const Output& c, const GemmOptions& options) {
   check_operand("gemm", "w", w);
-  const PackedScales scale = pack_scales(w);
+  PackedScales& scale = thread_buffers().weight_scales;
+  pack_scales(w, scale);
   check_and_run(a, {w.matrix.format, w.matrix.rows, w.matrix.cols, nullptr, &w, scale}, c, options);
 }
 

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "octavo/base/thread_pool.h"
@@ -83,12 +85,12 @@ struct Output {
 };
 
 struct GemmOptions {
-  const float* bias = nullptr;                      // (n)
-  const Context* context = nullptr;                 // null: default_context()
-  const kernels::GemmShape* shape = nullptr;        // null: as planned
-  const kernels::Arithmetic* arithmetic = nullptr;  // null: as planned
-  Isa isa = Isa::generic;                           // with force_isa
-  bool force_isa = false;
+  std::span<const float> bias = {};  // n values, or none
+  const Context* context = nullptr;  // null: default_context()
+  // As planned without; for tests and benchmarks.
+  std::optional<kernels::GemmShape> shape = {};
+  std::optional<kernels::Arithmetic> arithmetic = {};
+  std::optional<Isa> isa = {};
 };
 
 // a: (m, k), in an 8-bit floating-point format, bf16 or f32. bf16 below 2^-100 counts as +0 against
@@ -96,6 +98,15 @@ struct GemmOptions {
 // c overlaps no operand.
 // ContractError: a contract that is broken, by operation, given and expected; OCTAVO_CPU names a
 // level that this machine lacks.
+//
+// Each thread that takes part keeps memory for its next call, and once it has grown to the largest
+// problem nothing is allocated:
+//   packed activations      4 bytes x K, rounded up to 128, x rows, at most 528
+//   scales that it expands  4 bytes x blocks of K x rows, at most 528 (e8m0fnu, blocks of rows)
+//   scratch                 half of L2 and 16 KiB, or 84 KiB
+// and for weights left where they are
+//   packed weights          128 x K, rounded up to 2, of their elements
+//   their scales            4 bytes x the blocks of K x N / 32, or x N with fewer than 32 rows each
 void gemm(const Operand& a, const PackedWeight& w, const Output& c,
           const GemmOptions& options = {});
 

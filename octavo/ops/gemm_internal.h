@@ -26,8 +26,9 @@ bool is_addressable(std::size_t lines, std::size_t length, std::size_t stride, F
 // The level that OCTAVO_CPU or the machine gives; its error as ContractError.
 Isa selected_level(const char* operation);
 
-// Scales of a weight by strip and block.
+// Scales of a weight by strip and block; the second form reuses the memory of `scales`.
 PackedScales pack_scales(const Operand& w);
+void pack_scales(const Operand& w, PackedScales& scales);
 
 // The k that share one scale of a row: 0 for all of them.
 std::size_t scale_width(const Operand& operand);

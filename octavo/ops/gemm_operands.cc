@@ -148,10 +148,21 @@ float scale_at(const ScaleGrid& grid, std::size_t row, std::size_t block) {
 }
 
 PackedScales pack_scales(const Operand& w) {
-  if (w.scale.data == nullptr) return {.data = {1.0f}};
+  PackedScales scales;
+  pack_scales(w, scales);
+  return scales;
+}
+
+void pack_scales(const Operand& w, PackedScales& scales) {
+  scales.data.clear();
+  scales.width = 0;
+  scales.per_strip = scales.lanes = false;
+  if (w.scale.data == nullptr) {
+    scales.data.push_back(1.0f);
+    return;
+  }
   const ScaleGrid& grid = w.scale;
   const std::size_t n = w.matrix.rows;
-  PackedScales scales;
   scales.width = scale_width(w);
   scales.lanes = grid.block.rows < n && grid.block.rows % kStrip != 0;
   scales.per_strip = grid.block.rows < n;
@@ -167,7 +178,6 @@ PackedScales pack_scales(const Operand& w) {
       }
     }
   }
-  return scales;
 }
 
 }  // namespace octavo::ops

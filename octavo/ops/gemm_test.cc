@@ -1,529 +1,343 @@
-// ops::gemm against order C on row-major operands, bit for bit, and what must not change a bit.
-#include "octavo/ops/gemm.h"
-
-#include <gmock/gmock.h>
+// ops::gemm against order C on row-major operands, bit for bit, in every way that there is.
 #include <gtest/gtest.h>
-#include <rapidcheck.h>
 
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <random>
 #include <thread>
 
-#include "octavo/formats/convert.h"
-#include "octavo/kernels/select.h"
+#include "octavo/ops/gemm_testing.h"
 
-namespace octavo::ops {
+namespace octavo::ops::testing {
 namespace {
 
-using kernels::Arithmetic;
-using kernels::GemmShape;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
-
-float value_of(Format format, const std::uint8_t* p) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, p, bytes_per_element(format));
-  switch (format) {
-    case Format::f32:
-      return std::bit_cast<float>(bits);
-    case Format::bf16:
-      return std::bit_cast<float>(bits << 16);
-    case Format::e4m3fn:
-      return decode<Format::e4m3fn>(static_cast<std::uint8_t>(bits));
-    case Format::e5m2:
-      return decode<Format::e5m2>(static_cast<std::uint8_t>(bits));
-    case Format::e4m3fnuz:
-      return decode<Format::e4m3fnuz>(static_cast<std::uint8_t>(bits));
-    case Format::e8m0fnu:
-      return decode<Format::e8m0fnu>(static_cast<std::uint8_t>(bits));
-    default:
-      return decode<Format::e5m2fnuz>(static_cast<std::uint8_t>(bits));
-  }
+std::vector<float> some_bias(std::mt19937& random, std::size_t n) {
+  std::vector<float> bias(n);
+  for (float& b : bias) b = static_cast<float>(random() % 101) / 50 - 1;
+  return bias;
 }
 
-// A matrix with scales, in memory of its own.
-struct Matrix {
-  Format format;
-  std::size_t rows, cols, stride;
-  bool transposed;
-  std::vector<std::uint8_t> bytes;
-  std::vector<std::uint8_t> scales;
-  ScaleGrid grid;
-
-  Operand operand() const {
-    Operand o{{format, bytes.data(), rows, cols, stride}, grid, transposed};
-    if (!scales.empty()) o.scale.data = scales.data();
-    return o;
-  }
-  float at(std::size_t r, std::size_t c) const {
-    const std::size_t i = transposed ? c * stride + r : r * stride + c;
-    return value_of(format, bytes.data() + i * bytes_per_element(format));
-  }
-  float scale(std::size_t r, std::size_t c) const {
-    if (scales.empty()) return 1.0f;
-    const std::size_t i = r / grid.block.rows * grid.stride + c / grid.block.cols;
-    return value_of(grid.format, scales.data() + i * bytes_per_element(grid.format));
-  }
+struct Form {
+  Format c_format = Format::f32;
+  std::size_t gap = 0;
+  std::span<const float> bias = {};
+  const Context* context = nullptr;
 };
 
-// Any codes where `all_codes`, NaN and infinities among them; else finite ones around 1.
-Matrix random_matrix(std::mt19937& random, Format format, std::size_t rows, std::size_t cols,
-                     bool transposed, std::size_t gap, bool all_codes) {
-  Matrix m{format, rows, cols, (transposed ? rows : cols) + gap, transposed, {}, {}, {}};
-  const std::size_t count = (transposed ? cols : rows) * m.stride;
-  m.bytes.resize(count * bytes_per_element(format));
-  std::normal_distribution<float> normal;
-  for (std::size_t i = 0; i < count; ++i) {
-    std::uint32_t bits = static_cast<std::uint32_t>(random());
-    if (bytes_per_element(format) > 1) {
-      bits = std::bit_cast<std::uint32_t>(normal(random));
-      if (format == Format::bf16) bits >>= 16;
-    } else if (!all_codes &&
-               std::isnan(value_of(format, reinterpret_cast<std::uint8_t*>(&bits)) * 0)) {
-      bits = 0x11;
+// Empty where every way gives order C, from packed weights and from weights as they lie. Adds the
+// outputs compared.
+std::string differences(const Matrix& a, const Matrix& w, const Form& form, std::size_t& compared) {
+  const Product model = expected(a, w, form.c_format, form.gap, form.bias.data());
+  const PackedWeight packed = pack_weight(w.operand());
+  std::string found;
+  for (const Way& way : all_ways(a.format, w.format)) {
+    const GemmOptions options = way.options(form.context, form.bias);
+    const std::string first =
+        difference(multiply(a, packed, form.c_format, form.gap, options), model);
+    compared += a.rows * w.rows;
+    std::string second;
+    // The scalar specification is slow: small products will do for it.
+    if (way.isa != Isa::generic || a.rows * w.rows * a.cols < 50'000) {
+      second = difference(multiply(a, w, form.c_format, form.gap, options), model);
+      compared += a.rows * w.rows;
     }
-    std::memcpy(m.bytes.data() + i * bytes_per_element(format), &bits, bytes_per_element(format));
-  }
-  return m;
-}
-
-void add_scales(std::mt19937& random, Matrix& m, BlockSize block, Format format, std::size_t gap) {
-  const std::size_t grid_rows = (m.rows + block.rows - 1) / block.rows;
-  m.grid.block = block;
-  m.grid.format = format;
-  m.grid.stride = (m.cols + block.cols - 1) / block.cols + gap;
-  m.scales.resize(grid_rows * m.grid.stride * bytes_per_element(format));
-  for (std::size_t i = 0; i < grid_rows * m.grid.stride; ++i) {
-    if (format == Format::e8m0fnu) {
-      m.scales[i] = static_cast<std::uint8_t>(random() % 9 == 0 ? random() : 120 + random() % 12);
-    } else {
-      const float s = 0.01f + static_cast<float>(random() % 1000) * 1e-3f;
-      std::memcpy(m.scales.data() + i * 4, &s, 4);
-    }
-  }
-}
-
-// What packing does to an element: none but the flush of small bf16 magnitudes (octavo/ops/gemm.h).
-float flushed(float x, float below, bool applies) { return applies && std::abs(x) < below ? 0 : x; }
-
-std::size_t narrow(const Matrix& m) {
-  const bool whole = m.scales.empty() || m.grid.block.cols >= m.cols;
-  return whole ? 128 : std::min<std::size_t>(128, m.grid.block.cols);
-}
-
-// Order C, straight from octavo/kernels/gemm/gemm.h's words.
-float order_c(const Matrix& a, const Matrix& w, std::size_t m, std::size_t n, const float* bias) {
-  const bool fp8 = bytes_per_element(w.format) == 1;
-  const float below = fp8 ? 0x1p-100f : w.format == Format::bf16 ? 0x1p-40f : 0.0f;
-  const auto x = [&](std::size_t k) {
-    return k < a.cols ? flushed(a.at(m, k), below, a.format == Format::bf16) : 0.0f;
-  };
-  const auto y = [&](std::size_t k) {
-    return k < a.cols ? flushed(w.at(n, k), 0x1p-40f, w.format == Format::bf16) : 0.0f;
-  };
-  const std::size_t block = std::min(narrow(a), narrow(w));
-  float tot = 0;
-  for (std::size_t first = 0; first < a.cols; first += block) {
-    float acc = 0;
-    for (std::size_t k = first; k < std::min(a.cols, first + block); k += 2) {
-      acc = std::fma(x(k), y(k), std::fma(x(k + 1), y(k + 1), acc));
-    }
-    tot = std::fma(acc, w.scale(n, first) * a.scale(m, first), tot);
-  }
-  if (bias != nullptr) tot += bias[n];
-  return std::isnan(tot) ? std::numeric_limits<float>::quiet_NaN() : tot;
-}
-
-struct Result {
-  Format format;
-  std::size_t stride;
-  std::vector<std::uint8_t> bytes;
-  bool operator==(const Result&) const = default;
-};
-
-Result run(const Matrix& a, const Matrix& w, const PackedWeight* packed, Format c_format,
-           std::size_t gap, const GemmOptions& options) {
-  Result c{c_format, w.rows + gap, {}};
-  c.bytes.assign(a.rows * c.stride * bytes_per_element(c_format), 0xA5);
-  const Output output{c_format, c.bytes.data(), c.stride};
-  if (packed != nullptr) {
-    gemm(a.operand(), *packed, output, options);
-  } else {
-    gemm(a.operand(), w.operand(), output, options);
-  }
-  return c;
-}
-
-Result expected(const Matrix& a, const Matrix& w, Format c_format, std::size_t gap,
-                const float* bias) {
-  Result c{c_format, w.rows + gap, {}};
-  c.bytes.assign(a.rows * c.stride * bytes_per_element(c_format), 0xA5);
-  for (std::size_t m = 0; m < a.rows; ++m) {
-    for (std::size_t n = 0; n < w.rows; ++n) {
-      auto bits = std::bit_cast<std::uint32_t>(order_c(a, w, m, n, bias));
-      if (c_format == Format::bf16) {
-        bits = encode<Format::bf16>(std::bit_cast<float>(bits), Rounding::nearest_even,
-                                    Overflow::special);
-      }
-      std::memcpy(c.bytes.data() + (m * c.stride + n) * bytes_per_element(c_format), &bits,
-                  bytes_per_element(c_format));
-    }
-  }
-  return c;
-}
-
-constexpr Format kOperands[] = {Format::e4m3fn,   Format::e5m2, Format::e4m3fnuz,
-                                Format::e5m2fnuz, Format::bf16, Format::f32};
-
-std::vector<Isa> levels() {
-  std::vector<Isa> found;
-  for (int i = 0; i < kIsaCount; ++i) {
-    const Isa isa = static_cast<Isa>(i);
-    if (kernels::is_built(isa) && supports(cpu_features(), isa)) found.push_back(isa);
+    if (!first.empty()) found += way.name() + ", packed: " + first + "\n";
+    if (!second.empty()) found += way.name() + ", unpacked: " + second + "\n";
   }
   return found;
 }
 
-// Every way to compute a product on this machine: levels, shapes, arithmetics.
-std::vector<GemmOptions> all_ways(Format a, Format w) {
-  static const GemmShape kShapes[] = {GemmShape::fused, GemmShape::tiled};
-  static const Arithmetic kFma = Arithmetic::fma, kDot = Arithmetic::dot;
-  std::vector<GemmOptions> ways;
-  for (const Isa isa : levels()) {
-    if (isa == Isa::generic) {
-      ways.push_back({.isa = isa, .force_isa = true});
-      continue;
-    }
-    for (const GemmShape& shape : kShapes) {
-      ways.push_back({.shape = &shape, .arithmetic = &kFma, .isa = isa, .force_isa = true});
-      if (isa == Isa::avx512bf16 && a != Format::f32 && w != Format::f32) {
-        ways.push_back({.shape = &shape, .arithmetic = &kDot, .isa = isa, .force_isa = true});
+// Blocks of scales: kNone, or with kAll rows or columns (per tensor; per channel or token).
+constexpr std::size_t kNone = 0, kAll = ~std::size_t{0};
+constexpr BlockSize kGrids[] = {{kNone, kNone}, {kAll, kAll}, {1, kAll},  {128, 128},
+                                {1, 128},       {128, 64},    {64, 64},   {1, 32},
+                                {32, 32},       {100, 128},   {128, 256}, {48, 384}};
+constexpr std::size_t kPerToken = 4, kSquare = 3, kRagged = 9;  // indices: 1x128, 128x128, 100x128
+
+void add_grid(std::mt19937& random, Matrix& m, std::size_t grid, Format format, Codes codes) {
+  const BlockSize block = kGrids[grid];
+  if (block.rows == kNone) return;
+  add_scales(random, m, {std::min(block.rows, m.rows), std::min(block.cols, m.cols)}, format, codes,
+             random() % 2);
+}
+
+TEST(Gemm, EveryPairOfFormatsWithEveryScaleGridIsOrderC) {
+  std::mt19937 random(7);
+  std::size_t compared = 0, turn = 0;
+  for (const Format wf : kFormats) {
+    for (const Format af : kFormats) {
+      for (std::size_t grid = 0; grid < std::size(kGrids); ++grid, ++turn) {
+        const std::size_t m = 1 + random() % 13, n = 33 + random() % 64, k = 1 + random() % 300;
+        const Codes codes = turn % 3 == 0 ? Codes::all : Codes::finite;
+        Matrix w = random_matrix(random, wf, n, k, codes, turn % 2 == 0, random() % 3);
+        Matrix a = random_matrix(random, af, m, k, codes, random() % 2 == 0, random() % 3);
+        const std::size_t a_grid = random() % std::size(kGrids);
+        const Format w_scale = random() % 2 == 0 ? Format::f32 : Format::e8m0fnu;
+        const Format a_scale = random() % 2 == 0 ? Format::f32 : Format::e8m0fnu;
+        add_grid(random, w, grid, w_scale, codes);
+        add_grid(random, a, a_grid, a_scale, codes);
+        const std::vector<float> bias = some_bias(random, n);
+        const Form form{random() % 2 == 0 ? Format::f32 : Format::bf16, random() % 4,
+                        random() % 2 == 0 ? bias : std::span<const float>(), nullptr};
+        ASSERT_EQ(differences(a, w, form, compared), "")
+            << m << " x " << n << " x " << k << ", " << format_name(af) << " grid " << a_grid
+            << " x " << format_name(wf) << " grid " << grid;
       }
     }
   }
-  return ways;
+  std::printf("%zu outputs compared\n", compared);
+  EXPECT_EQ(turn, 36 * std::size(kGrids));
 }
 
 Matrix any_operand(std::mt19937& random, std::size_t rows, std::size_t k) {
-  const Format format =
-      *rc::gen::elementOf(std::vector<Format>(std::begin(kOperands), std::end(kOperands)));
-  Matrix m = random_matrix(random, format, rows, k, *rc::gen::arbitrary<bool>(),
-                           *rc::gen::element<std::size_t>(0, 0, 3), *rc::gen::arbitrary<bool>());
-  if (*rc::gen::inRange(0, 5) != 0) {
-    const std::size_t block_rows =
-        *rc::gen::elementOf(std::vector<std::size_t>{1, rows, 32, 64, 100, 128});
-    const std::size_t block_cols =
-        *rc::gen::elementOf(std::vector<std::size_t>{k, 32, 64, 128, 256, 1024});
-    add_scales(random, m, {block_rows, block_cols}, *rc::gen::element(Format::f32, Format::e8m0fnu),
-               *rc::gen::element<std::size_t>(0, 2));
-  }
+  const Codes codes = *rc::gen::element(Codes::finite, Codes::all);
+  const Format format = kFormats[*rc::gen::inRange<std::size_t>(0, std::size(kFormats))];
+  Matrix m = random_matrix(random, format, rows, k, codes, *rc::gen::arbitrary<bool>(),
+                           *rc::gen::element<std::size_t>(0, 0, 3));
+  add_grid(random, m, *rc::gen::inRange<std::size_t>(0, std::size(kGrids)),
+           *rc::gen::element(Format::f32, Format::e8m0fnu), codes);
   return m;
 }
 
-TEST(Gemm, EqualsOrderCInEveryWay) {
-  const bool fine = rc::check("any operands, every way", [] {
-    std::mt19937 random(*rc::gen::arbitrary<std::uint32_t>());
-    const std::size_t k = *rc::gen::inRange<std::size_t>(1, 400);
-    const Matrix a = any_operand(random, *rc::gen::inRange<std::size_t>(1, 30), k);
-    const Matrix w = any_operand(random, *rc::gen::inRange<std::size_t>(1, 150), k);
-    const Format c_format = *rc::gen::element(Format::f32, Format::bf16);
-    const std::size_t gap = *rc::gen::element<std::size_t>(0, 5);
-    std::vector<float> bias(w.rows);
-    for (float& b : bias) b = static_cast<float>(random() % 100) / 50 - 1;
-    const float* given = *rc::gen::arbitrary<bool>() ? bias.data() : nullptr;
-    const Result model = expected(a, w, c_format, gap, given);
-    const PackedWeight packed = pack_weight(w.operand());
-    for (GemmOptions way : all_ways(a.format, w.format)) {
-      way.bias = given;
-      RC_ASSERT(run(a, w, &packed, c_format, gap, way) == model);
-      RC_ASSERT(run(a, w, nullptr, c_format, gap, way) == model);
-    }
-  });
-  EXPECT_TRUE(fine);
+void check_any_product(std::size_t most_m, std::size_t most_n, std::size_t most_k,
+                       std::size_t& compared) {
+  std::mt19937 random(*rc::gen::arbitrary<std::uint32_t>());
+  const std::size_t k = *rc::gen::inRange<std::size_t>(1, most_k);
+  const Matrix a = any_operand(random, *rc::gen::inRange<std::size_t>(1, most_m), k);
+  const Matrix w = any_operand(random, *rc::gen::inRange<std::size_t>(1, most_n), k);
+  const std::vector<float> bias = some_bias(random, w.rows);
+  const Form form{*rc::gen::element(Format::f32, Format::bf16),
+                  *rc::gen::element<std::size_t>(0, 5),
+                  *rc::gen::arbitrary<bool>() ? bias : std::span<const float>(), nullptr};
+  RC_ASSERT(differences(a, w, form, compared) == "");
 }
 
-TEST(Gemm, OfBackwardProducts) {
+TEST(Gemm, AnyProductIsOrderC) {
+  std::size_t compared = 0;
+  EXPECT_TRUE(
+      rc::check("any operands, every way", [&] { check_any_product(40, 200, 400, compared); }));
+  std::printf("%zu outputs compared\n", compared);
+}
+
+TEST(GemmSlow, ManyAndLargerProductsAreOrderC) {
+  std::size_t compared = 0;
+  EXPECT_TRUE(rc::check("any operands, every way", [&] {
+    for (int i = 0; i < 5; ++i) check_any_product(140, 300, 1100, compared);
+  }));
+  std::printf("%zu outputs compared\n", compared);
+}
+
+// Products large enough to be shared: by columns, in several chunks of rows, and by rows.
+TEST(Gemm, SharedProductsAreOrderC) {
+  const struct {
+    std::size_t m, n, k;
+    kernels::GemmSplit tiled_split;
+  } shapes[] = {{5, 700, 310, kernels::GemmSplit::columns},
+                {540, 200, 33, kernels::GemmSplit::columns},
+                {400, 40, 70, kernels::GemmSplit::rows},
+                {1130, 17, 61, kernels::GemmSplit::rows}};
+  ThreadPool one(1), three(3), seven(7);
+  std::mt19937 random(8);
+  std::size_t compared = 0;
+  for (const auto& shape : shapes) {
+    ASSERT_EQ(kernels::plan_gemm({shape.m, shape.n, shape.k, Format::e4m3fn, Format::bf16},
+                                 kernels::GemmMachine{Isa::avx2, false, 1 << 20, 7})
+                  .split,
+              shape.m > 11 ? shape.tiled_split : kernels::GemmSplit::columns);
+    for (const auto& [af, wf] :
+         {std::pair{Format::bf16, Format::e4m3fn}, std::pair{Format::e5m2, Format::e4m3fn},
+          std::pair{Format::f32, Format::bf16}}) {
+      Matrix a = random_matrix(random, af, shape.m, shape.k, Codes::finite, random() % 2 == 0);
+      Matrix w = random_matrix(random, wf, shape.n, shape.k, Codes::finite, random() % 2 == 0);
+      add_grid(random, a, kPerToken, Format::f32, Codes::finite);
+      add_grid(random, w, random() % 2 == 0 ? kSquare : kRagged, Format::f32, Codes::finite);
+      const std::vector<float> bias = some_bias(random, shape.n);
+      const Product model = expected(a, w, Format::f32, 1, bias.data());
+      for (ThreadPool* pool : {&one, &three, &seven}) {
+        const Context context{pool};
+        const PackedWeight packed = pack_weight(w.operand(), context);
+        for (const Way& way : all_ways(af, wf)) {
+          // The scalar specification is shared like all others: one pool will do.
+          if (way.isa == Isa::generic && pool != &three) continue;
+          const GemmOptions options = way.options(&context, bias);
+          EXPECT_EQ(difference(multiply(a, packed, Format::f32, 1, options), model), "")
+              << way.name() << ", " << pool->threads() << " threads";
+          EXPECT_EQ(difference(multiply(a, w, Format::f32, 1, options), model), "")
+              << way.name() << ", unpacked, " << pool->threads() << " threads";
+          compared += 2 * shape.m * shape.n;
+        }
+      }
+    }
+  }
+  std::printf("%zu outputs compared\n", compared);
+}
+
+// Y = X W^T. dX = G W: the weight transposed. dW = G^T X: both operands transposed, K is tokens.
+TEST(Gemm, BackwardProductsAreOrderC) {
   std::mt19937 random(2);
+  std::size_t compared = 0;
   const std::size_t tokens = 150, in = 70, out = 90;
-  const Matrix x = random_matrix(random, Format::e4m3fn, tokens, in, false, 0, false);
-  const Matrix w = random_matrix(random, Format::e4m3fn, out, in, false, 0, false);
-  const Matrix g = random_matrix(random, Format::e5m2, tokens, out, false, 0, false);
-  const auto turned = [](Matrix m) {
-    std::swap(m.rows, m.cols);
-    m.transposed = true;
-    return m;
-  };
-  for (const auto& [a, b] : {std::pair{g, turned(w)}, std::pair{turned(g), turned(x)}}) {
-    const Result model = expected(a, b, Format::f32, 0, nullptr);
-    const PackedWeight packed = pack_weight(b.operand());
-    for (const GemmOptions& way : all_ways(a.format, b.format)) {
-      EXPECT_EQ(run(a, b, &packed, Format::f32, 0, way), model);
-      EXPECT_EQ(run(a, b, nullptr, Format::f32, 0, way), model);
+  Matrix x = random_matrix(random, Format::e4m3fn, tokens, in, Codes::finite, false, 2);
+  Matrix w = random_matrix(random, Format::e4m3fn, out, in);
+  Matrix g = random_matrix(random, Format::e5m2, tokens, out, Codes::finite, false, 1);
+  for (const bool scaled : {false, true}) {
+    Matrix dx_weight = w.turned(), dw_left = g.turned(), dw_right = x.turned();
+    if (scaled) {
+      add_scales(random, g, {1, 128}, Format::f32);
+      add_scales(random, dx_weight, {128, 128}, Format::f32);
+      add_scales(random, dw_left, {dw_left.rows, dw_left.cols}, Format::f32);
+      add_scales(random, dw_right, {1, 128}, Format::f32);
     }
+    EXPECT_EQ(differences(g, dx_weight, {}, compared), "") << "dX = G W";
+    EXPECT_EQ(differences(dw_left, dw_right, {}, compared), "") << "dW = G^T X";
   }
 }
 
-// The bits of a row do not depend on how many rows there are, on where it stands among them, on
-// the pool or on the way.
-void compare_rows(const std::vector<std::size_t>& row_counts, std::size_t n, std::size_t k,
-                  std::size_t at_least) {
-  std::mt19937 random(3);
-  std::size_t most = 0;
-  for (const std::size_t m : row_counts) most = std::max(most, m);
-  Matrix all = random_matrix(random, Format::e4m3fn, most, k, false, 0, false);
-  add_scales(random, all, {1, 128}, Format::f32, 0);
-  Matrix w = random_matrix(random, Format::e4m3fn, n, k, false, 0, false);
-  add_scales(random, w, {128, 128}, Format::f32, 0);
-  const PackedWeight packed = pack_weight(w.operand());
-  const Result whole = run(all, w, &packed, Format::f32, 0, {});
-  ThreadPool pools[] = {ThreadPool(1), ThreadPool(2), ThreadPool(3), ThreadPool(7)};
-  std::vector<GemmOptions> ways = {{}};
-  for (const GemmOptions& way : all_ways(all.format, w.format)) {
-    if (way.isa != Isa::generic) ways.push_back(way);
-  }
-  std::size_t compared = 0, calls = 0;
-  for (std::size_t i = 0; compared < at_least; i = (i + 1) % (ways.size() * row_counts.size())) {
-    const std::size_t m = row_counts[i / ways.size()], first = random() % (most - m + 1);
-    GemmOptions& way = ways[i % ways.size()];
-    Matrix part = all;
-    part.rows = m;
-    part.bytes.erase(part.bytes.begin(),
-                     part.bytes.begin() + static_cast<std::ptrdiff_t>(first * k));
-    part.scales.erase(part.scales.begin(), part.scales.begin() + static_cast<std::ptrdiff_t>(
-                                                                     first * all.grid.stride * 4));
-    const Context context{&pools[calls++ % std::size(pools)]};
-    way.context = &context;
-    const Result c = run(part, w, &packed, Format::f32, 0, way);
-    ASSERT_EQ(std::memcmp(c.bytes.data(), whole.bytes.data() + first * n * 4, c.bytes.size()), 0)
-        << m << " rows from " << first << ", way " << i % ways.size();
-    compared += m * n;
-  }
-}
-
-TEST(Gemm, RowsDoNotKnowOneAnother) {
-  compare_rows({1, 2, 5, 12, 49, 130, 512, 530, 1100}, 100, 130, 1'600'000);
-}
-
-TEST(GemmSlow, RowsDoNotKnowOneAnother) {
-  std::vector<std::size_t> rows;
-  for (std::size_t m = 1; m <= 64; ++m) rows.push_back(m);
-  for (const std::size_t m : {96u, 127u, 128u, 129u, 200u, 256u, 384u, 511u, 512u, 700u}) {
-    rows.push_back(m);
-  }
-  compare_rows(rows, 800, 1003, 20'000'000);
-  compare_rows(rows, 257, 4096, 7'000'000);
-}
-
-// |C - exact| <= what the roundings of order C can add up to: each of the k products and of the
-// blocks' sums is rounded with a relative error of 2^-24, twice for the scale.
 TEST(Gemm, StaysWithinTheBoundOfItsRoundings) {
   std::mt19937 random(4);
-  for (const std::size_t k : {1u, 127u, 128u, 1000u}) {
-    Matrix a = random_matrix(random, Format::e4m3fn, 9, k, false, 0, false);
-    Matrix w = random_matrix(random, Format::e4m3fn, 40, k, false, 0, false);
-    add_scales(random, a, {1, 128}, Format::f32, 0);
-    add_scales(random, w, {128, 128}, Format::f32, 0);
-    const Result c = run(a, w, nullptr, Format::f32, 0, {});
-    for (std::size_t m = 0; m < a.rows; ++m) {
-      for (std::size_t n = 0; n < w.rows; ++n) {
-        double exact = 0, magnitude = 0;
-        for (std::size_t i = 0; i < k; ++i) {
-          const double p = double{a.at(m, i)} * w.at(n, i) * a.scale(m, i) * w.scale(n, i);
-          exact += p;
-          magnitude += std::abs(p);
+  const std::pair<Format, Format> pairs[] = {{Format::e4m3fn, Format::e4m3fn},
+                                             {Format::e5m2, Format::e4m3fn},
+                                             {Format::bf16, Format::e5m2fnuz},
+                                             {Format::bf16, Format::bf16},
+                                             {Format::f32, Format::f32}};
+  for (const auto& [af, wf] : pairs) {
+    for (const std::size_t k : {1u, 127u, 128u, 1000u}) {
+      Matrix a = random_matrix(random, af, 9, k);
+      Matrix w = random_matrix(random, wf, 40, k);
+      add_scales(random, a, {1, 128}, Format::f32);
+      add_scales(random, w, {128, 64}, Format::f32);
+      const std::vector<float> bias = some_bias(random, w.rows);
+      const Model model(a, w, bias.data());
+      std::vector<Model::Exact> exact;
+      for (std::size_t i = 0; i < a.rows * w.rows; ++i) {
+        exact.push_back(model.exact(i / w.rows, i % w.rows));
+      }
+      for (const Way& way : all_ways(af, wf)) {
+        const Product c = multiply(a, w, Format::f32, 0, way.options(nullptr, bias));
+        for (std::size_t m = 0; m < a.rows; ++m) {
+          for (std::size_t n = 0; n < w.rows; ++n) {
+            const auto [value, bound] = exact[m * w.rows + n];
+            ASSERT_LE(std::abs(c.at(m, n) - value), bound) << k << ": " << m << ", " << n;
+          }
         }
-        const double steps = static_cast<double>(std::min<std::size_t>(k, 128) + k / 128 + 3);
-        const double bound = 1.01 * steps * 0x1p-24 * magnitude;
-        float got;
-        std::memcpy(&got, c.bytes.data() + (m * c.stride + n) * 4, 4);
-        ASSERT_LE(std::abs(got - exact), bound) << k << ": " << m << ", " << n;
       }
     }
   }
 }
 
-TEST(Gemm, ZeroWeightsGivePlusZeroAndNanGoesWhereItReaches) {
-  const std::size_t k = 200;
-  Matrix w{Format::e4m3fn, 3, k, k, false, std::vector<std::uint8_t>(3 * k, 0x00), {}, {}};
-  for (std::size_t i = 0; i < k; ++i) w.bytes[k + i] = 0x80;  // -0
-  w.bytes[2 * k + 131] = 0x7F;                                // NaN
-  std::vector<std::uint8_t> ones(2 * k, 0x38);
-  const Matrix a{Format::e4m3fn, 2, k, k, false, ones, {}, {}};
-  for (const GemmOptions& way : all_ways(a.format, w.format)) {
-    const Result c = run(a, w, nullptr, Format::f32, 0, way);
-    for (std::size_t m = 0; m < 2; ++m) {
-      std::uint32_t bits[3];
-      std::memcpy(bits, c.bytes.data() + m * 12, 12);
-      EXPECT_EQ(bits[0], 0u);
-      EXPECT_EQ(bits[1], 0u);
-      EXPECT_EQ(bits[2], 0x7FC00000u);
+TEST(Gemm, WeightsOfZeroGivePlusZero) {
+  std::mt19937 random(9);
+  for (const Format wf : kFormats) {
+    for (const Format af : kFormats) {
+      Matrix a = random_matrix(random, af, 13, 201);
+      Matrix w = random_matrix(random, wf, 40, 201);
+      std::fill(w.bytes.begin(), w.bytes.end(), std::uint8_t{0});
+      const bool has_minus_zero = value_of(wf, traits(wf).sign_bit()) == 0;
+      for (std::size_t n = 0; has_minus_zero && n < w.rows; n += 2) {
+        for (std::size_t k = 0; k < w.cols; ++k) w.set(n, k, traits(wf).sign_bit());
+      }
+      for (const Way& way : all_ways(af, wf)) {
+        const Product c = multiply(a, w, Format::f32, 0, way.options());
+        EXPECT_EQ(c.bytes, std::vector<std::uint8_t>(c.bytes.size(), 0)) << way.name();
+      }
     }
   }
 }
 
-TEST(Gemm, UnpackingGivesTheCodesBack) {
+TEST(Gemm, NanReachesItsRowAndItsColumnOnly) {
+  std::mt19937 random(10);
+  for (const Format wf : kFormats) {
+    for (const Format af : kFormats) {
+      Matrix a = random_matrix(random, af, 14, 201);
+      Matrix w = random_matrix(random, wf, 40, 201);
+      a.set(3, 0, traits(af).nan_code);
+      a.set(12, 200, traits(af).nan_code | traits(af).sign_bit());
+      w.set(33, 130, traits(wf).nan_code);
+      for (const Way& way : all_ways(af, wf)) {
+        for (const Format c_format : {Format::f32, Format::bf16}) {
+          const Product c = multiply(a, w, c_format, 0, way.options());
+          for (std::size_t m = 0; m < a.rows; ++m) {
+            for (std::size_t n = 0; n < w.rows; ++n) {
+              const bool reached = m == 3 || m == 12 || n == 33;
+              ASSERT_EQ(std::isnan(c.at(m, n)), reached) << way.name() << m << ", " << n;
+              ASSERT_TRUE(!reached || c.bits(m, n) == traits(c_format).nan_code);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Gemm, InfinityKeepsItsSignAndIsNanAgainstZero) {
+  const auto one = [](Format format) {
+    return format == Format::e5m2 ? 0x3Cu : format == Format::bf16 ? 0x3F80u : 0x3F80'0000u;
+  };
+  std::mt19937 random(11);
+  for (const Format af : {Format::e5m2, Format::bf16, Format::f32}) {
+    Matrix a = random_matrix(random, af, 3, 130);
+    Matrix w = random_matrix(random, Format::e4m3fn, 3, 130);
+    for (std::size_t r = 0; r < 3; ++r) {
+      for (std::size_t k = 0; k < 130; ++k) a.set(r, k, one(af)), w.set(r, k, 0x38);
+    }
+    a.set(1, 129, traits(af).infinity_code);
+    w.set(1, 129, 0xB8);  // -1
+    w.set(2, 129, 0x00);
+    for (const Way& way : all_ways(af, w.format)) {
+      const Product c = multiply(a, w, Format::f32, 0, way.options());
+      EXPECT_EQ(c.at(0, 0), 130.0f) << way.name();
+      EXPECT_EQ(c.bits(1, 0), 0x7F80'0000u) << way.name();
+      EXPECT_EQ(c.bits(1, 1), 0xFF80'0000u) << way.name();
+      EXPECT_EQ(c.bits(1, 2), 0x7FC0'0000u) << way.name();
+      EXPECT_EQ(c.at(2, 2), 129.0f) << way.name();
+    }
+  }
+}
+
+TEST(Gemm, UnpackingGivesTheBitsBack) {
   std::mt19937 random(5);
-  for (const bool transposed : {false, true}) {
-    const Matrix w = random_matrix(random, Format::e4m3fn, 77, 131, transposed, 2, true);
-    const PackedWeight packed = pack_weight(w.operand());
-    std::vector<std::uint8_t> codes(77 * 140, 0xEE);
-    unpack_weight(packed, codes.data(), 140);
-    for (std::size_t n = 0; n < 77; ++n) {
-      for (std::size_t i = 0; i < 131; ++i) {
-        ASSERT_EQ(codes[n * 140 + i], w.bytes[transposed ? i * w.stride + n : n * w.stride + i]);
+  ThreadPool three(3);
+  const Context context{&three};
+  for (const Format format : kFormats) {
+    for (const bool transposed : {false, true}) {
+      for (const std::size_t n : {1u, 77u, 300u}) {
+        // bf16 below 2^-40 is packed as +0.
+        const Codes codes = format == Format::bf16 ? Codes::finite : Codes::all;
+        const Matrix w = random_matrix(random, format, n, 131, codes, transposed, 2);
+        const PackedWeight packed = pack_weight(w.operand(), context);
+        Matrix back{format, n, 131, 140, false, {}, {}, {}};
+        back.bytes.assign(n * 140 * bytes_per_element(format), 0xEE);
+        unpack_weight(packed, back.bytes.data(), back.stride, context);
+        for (std::size_t r = 0; r < n; ++r) {
+          for (std::size_t k = 0; k < 131; ++k) ASSERT_EQ(back.bits(r, k), w.bits(r, k));
+          for (std::size_t k = 131; k < 140; ++k) {
+            ASSERT_EQ(back.bits(r, k), 0xEEEE'EEEEu >> (32 - 8 * bytes_per_element(format)));
+          }
+        }
       }
-      for (std::size_t i = 131; i < 140; ++i) ASSERT_EQ(codes[n * 140 + i], 0xEE);
     }
   }
 }
 
-TEST(Gemm, TwoCallersAtOnce) {
+TEST(Gemm, CallersAtTheSameTimeDoNotDisturbOneAnother) {
   std::mt19937 random(6);
-  const Matrix a = random_matrix(random, Format::bf16, 60, 300, false, 0, false);
-  const Matrix w = random_matrix(random, Format::e4m3fn, 200, 300, false, 0, false);
-  const Result model = expected(a, w, Format::f32, 0, nullptr);
-  const auto work = [&] {
-    for (int i = 0; i < 20; ++i) {
-      EXPECT_EQ(run(a, w, nullptr, Format::f32, 0, {}), model);
+  ThreadPool shared(3);
+  const Context context{&shared};
+  const auto work = [&](const Matrix& a, const Matrix& w, const Product& model) {
+    const PackedWeight packed = pack_weight(w.operand(), context);
+    GemmOptions options;
+    options.context = &context;
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_EQ(difference(multiply(a, packed, Format::f32, 0, options), model), "");
+      EXPECT_EQ(difference(multiply(a, w, Format::f32, 0, options), model), "");
     }
   };
-  std::thread other(work);
-  work();
+  const Matrix a1 = random_matrix(random, Format::bf16, 60, 300);
+  const Matrix w1 = random_matrix(random, Format::e4m3fn, 200, 300);
+  const Matrix a2 = random_matrix(random, Format::e5m2, 500, 90);
+  const Matrix w2 = random_matrix(random, Format::e4m3fn, 40, 90);
+  const Product model1 = expected(a1, w1), model2 = expected(a2, w2);
+  std::thread other([&] { work(a2, w2, model2); });
+  work(a1, w1, model1);
   other.join();
 }
 
-TEST(Gemm, RefusesWithOperationGivenAndExpected) {
-  std::vector<float> c(64), scale(8, 1.0f);
-  std::vector<std::uint8_t> codes(4096, 0x38);
-  const Operand a{{Format::e4m3fn, codes.data(), 2, 96, 96}, {}, false};
-  const Operand w{{Format::e4m3fn, codes.data(), 4, 96, 96}, {}, false};
-  const Output output{Format::f32, c.data(), 4};
-  const auto refused = [&](Operand left, Operand right, Output to, const char* words) {
-    try {
-      gemm(left, right, to);
-      ADD_FAILURE() << "not refused: " << words;
-    } catch (const ContractError& error) {
-      EXPECT_THAT(error.what(),
-                  AllOf(StartsWith("gemm: given "), HasSubstr("expected"), HasSubstr(words)));
-    }
-    std::fill(c.begin(), c.end(), 0.0f);
-  };
-  const auto with = [](Operand operand, auto&& change) {
-    change(operand);
-    return operand;
-  };
-  refused(with(a, [](Operand& o) { o.matrix.data = nullptr; }), w, output, "a with data null");
-  refused(a, with(w, [](Operand& o) { o.matrix.data = nullptr; }), output, "w with data null");
-  refused(with(a, [](Operand& o) { o.matrix.cols = 64; }), w, output, "one K");
-  refused(with(a, [](Operand& o) { o.matrix.cols = 0; }), w, output, "K = 0");
-  refused(with(a, [](Operand& o) { o.matrix.stride = 95; }), w, output, "stride 95");
-  refused(a,
-          with(w,
-               [](Operand& o) {
-                 o.transposed = true;
-                 o.matrix.stride = 3;
-               }),
-          output, "stride 3");
-  for (const Format format : {Format::f16, Format::e2m1fn, Format::e8m0fnu}) {
-    refused(with(a, [&](Operand& o) { o.matrix.format = format; }), w, output, "elements in");
-    refused(a, with(w, [&](Operand& o) { o.matrix.format = format; }), output, "elements in");
-  }
-  refused(with(a,
-               [&](Operand& o) {
-                 o.matrix.format = Format::bf16;
-                 o.matrix.data = codes.data() + 1;
-               }),
-          w, output, "misaligned bf16");
-  const auto scaled = [&](BlockSize block, std::size_t stride, Format format) {
-    return with(w, [&](Operand& o) { o.scale = {scale.data(), stride, block, format}; });
-  };
-  refused(a, scaled({128, 48}, 2, Format::f32), output, "128 x 48");
-  refused(a, scaled({0, 128}, 2, Format::f32), output, "0 x 128");
-  refused(a, scaled({1, 32}, 2, Format::f32), output, "stride 2");
-  refused(a, scaled({1, 32}, 3, Format::bf16), output, "scales in bf16");
-  refused(a, w, {Format::f16, c.data(), 4}, "c in f16");
-  refused(a, w, {Format::f32, nullptr, 4}, "c null");
-  refused(a, w, {Format::f32, c.data(), 3}, "stride 3");
-  refused(a, w, {Format::f32, reinterpret_cast<std::uint8_t*>(c.data()) + 2, 4}, "aligned");
-  EXPECT_THROW(pack_weight(with(w, [](Operand& o) { o.matrix.data = nullptr; })), ContractError);
-  EXPECT_THROW(unpack_weight(pack_weight(w), nullptr, 96), ContractError);
-  EXPECT_THROW(unpack_weight(pack_weight(w), codes.data(), 95), ContractError);
-}
-
-// Sizes and offsets that no memory has: refused, not wrapped around.
-TEST(Gemm, RefusesSizesBeyondMemory) {
-  constexpr std::size_t kMost = SIZE_MAX;
-  std::vector<float> c(64), scale(8, 1.0f);
-  std::vector<std::uint8_t> codes(4096, 0x38);
-  const Operand w{{Format::e4m3fn, codes.data(), 4, 96, 96}, {}, false};
-  const PackedWeight packed = pack_weight(w);
-  const Output output{Format::f32, c.data(), 4};
-  struct Sizes {
-    std::size_t rows, cols, stride;
-    bool transposed;
-  };
-  for (const auto& [rows, cols, stride, transposed] :
-       {Sizes{kMost, 96, 96, false}, Sizes{std::size_t{1} << 57, 128, 128, false},
-        Sizes{1, kMost, kMost, false}, Sizes{1, std::size_t{1} << 61, 0, false},
-        Sizes{2, 96, kMost, false}, Sizes{4, kMost, 4, true}, Sizes{4, 2, kMost, true}}) {
-    const Operand big{{Format::e4m3fn, codes.data(), rows, cols, stride}, {}, transposed};
-    EXPECT_THROW(pack_weight(big), ContractError) << rows << " x " << cols;
-    EXPECT_THROW(gemm(big, big, output), ContractError) << rows << " x " << cols;
-    EXPECT_THROW(gemm(big, packed, output), ContractError) << rows << " x " << cols;
-  }
-  EXPECT_THROW(gemm(w, packed, {Format::f32, c.data(), kMost}), ContractError);
-  Operand scaled = w;
-  scaled.scale = {scale.data(), kMost, {1, 96}, Format::f32};
-  EXPECT_THROW(gemm(scaled, packed, output), ContractError);
-  scaled.scale = {scale.data(), 0, {1, kMost}, Format::f32};  // a scale per row, none apart
-  EXPECT_THROW(gemm(scaled, packed, output), ContractError);
-  EXPECT_THROW(AlignedBytes{kMost}, std::bad_alloc);
-}
-
-TEST(Gemm, RefusesPackedWeightsThatAreNotWhole) {
-  std::vector<float> c(64);
-  std::vector<std::uint8_t> codes(4096, 0x38);
-  const Operand a{{Format::e4m3fn, codes.data(), 2, 96, 96}, {}, false};
-  const Operand w{{Format::e4m3fn, codes.data(), 4, 96, 96}, {}, false};
-  const auto refused = [&](auto&& change) {
-    PackedWeight packed = pack_weight(w);
-    change(packed);
-    EXPECT_THROW(gemm(a, packed, {Format::f32, c.data(), 4}), ContractError);
-    EXPECT_THROW(unpack_weight(packed, codes.data(), 96), ContractError);
-  };
-  PackedWeight taken = pack_weight(w);
-  refused([&](PackedWeight& p) { taken = std::move(p); });
-  EXPECT_EQ(taken.bytes.size(), 32u * 96);
-  refused([](PackedWeight& p) { p.format = Format::f32; });
-  refused([](PackedWeight& p) { p.format = Format::f16; });
-  refused([](PackedWeight& p) { p.n = 33; });
-  refused([](PackedWeight& p) { p.k = 0; });
-  refused([](PackedWeight& p) { p.scale.data.clear(); });
-  refused([](PackedWeight& p) { p.scale.lanes = true; });
-}
-
-TEST(Gemm, RefusesAContextWithoutAPool) {
-  std::vector<float> c(64);
-  std::vector<std::uint8_t> codes(4096, 0x38);
-  const Operand w{{Format::e4m3fn, codes.data(), 4, 96, 96}, {}, false};
-  const Context none{nullptr};
-  EXPECT_THROW(pack_weight(w, none), ContractError);
-  EXPECT_THROW(unpack_weight(pack_weight(w), codes.data(), 96, none), ContractError);
-  EXPECT_THROW(gemm(w, w, {Format::f32, c.data(), 4}, {.context = &none}), ContractError);
-}
-
-TEST(Gemm, NothingToDo) {
-  std::vector<std::uint8_t> codes(96, 0x38);
-  const Operand none{{Format::e4m3fn, nullptr, 0, 96, 96}, {}, false};
-  const Operand one{{Format::e4m3fn, codes.data(), 1, 96, 96}, {}, false};
-  gemm(none, one, {Format::f32, nullptr, 1});
-  gemm(one, none, {Format::f32, nullptr, 0});
-  gemm(one, pack_weight(none), {Format::f32, nullptr, 0});
-}
-
 }  // namespace
-}  // namespace octavo::ops
+}  // namespace octavo::ops::testing

@@ -59,11 +59,16 @@ void unpack_weight(const PackedWeight& w, void* dst, std::size_t dst_stride,
                    const Context& context) {
   check_packed("unpack_weight", w);
   check_context("unpack_weight", context);
-  const auto element = bytes_per_element(w.format);
-  if (dst == nullptr || dst_stride < w.k || reinterpret_cast<std::uintptr_t>(dst) % element != 0) {
-    throw ContractError(fmt::format(
-        "unpack_weight: given {} of stride {}, expected a matrix ({}, {}) aligned to its elements",
-        dst == nullptr ? "null" : "dst", dst_stride, w.n, w.k));
+  if (w.n == 0) return;
+  const std::size_t element = bytes_per_element(w.format);
+  const bool misaligned = reinterpret_cast<std::uintptr_t>(dst) % element != 0;
+  if (dst == nullptr || misaligned || (w.n > 1 && dst_stride < w.k)) {
+    throw ContractError(
+        fmt::format("unpack_weight: given {} with stride {}, expected a matrix ({}, {}) of {}",
+                    dst == nullptr ? "dst null"
+                    : misaligned   ? "misaligned dst"
+                                   : "dst",
+                    dst_stride, w.n, w.k, format_name(w.format)));
   }
   const kernels::PackKernels& kernels = kernels::pack_kernels(selected_level("unpack_weight"));
   const std::size_t all = kernels::strips(w.n);

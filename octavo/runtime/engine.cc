@@ -75,13 +75,17 @@ std::span<const float> Engine::prefill(const Feed& feed) {
 
 nn::Value Engine::decode(std::span<const Feed> feeds) { return logits(hidden_states(feeds)); }
 
-std::uint64_t Engine::bytes_per_token(std::size_t length) const {
+std::uint64_t Engine::weight_bytes() const {
   std::uint64_t bytes = 0;
   for (const models::NamedLinear& named : models::linear_layers(model_)) {
     bytes += named.layer->weight.bytes.size() +
              named.layer->weight.scale.data.size() * sizeof(float);
   }
-  return bytes + ops::kv_cache_bytes(cache_shape(std::max<std::size_t>(length, 1)));
+  return bytes;
+}
+
+std::uint64_t Engine::kv_bytes(std::size_t length) const {
+  return ops::kv_cache_bytes(cache_shape(std::max<std::size_t>(length, 1)));
 }
 
 }  // namespace octavo::runtime

@@ -55,9 +55,9 @@ class Engine {
   // The next token of each sequence: (feeds, vocab_size), each feed having one token.
   nn::Value decode(std::span<const Feed> feeds);
 
-  // Bytes of weights and of keys and values that a token of decoding reads, `length` tokens into a
-  // sequence.
-  std::uint64_t bytes_per_token(std::size_t length) const;
+  // What a step of decoding reads: the weights once, and the keys and values of each sequence.
+  std::uint64_t weight_bytes() const;
+  std::uint64_t kv_bytes(std::size_t length) const;
 
  private:
   nn::Step step(nn::Arena& arena) const;

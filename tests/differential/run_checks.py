@@ -16,6 +16,7 @@ def main(binary, model=None):
         return 0
     import check_compare
     import check_files
+    import check_tokenizer
     import check_transformers
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -23,6 +24,7 @@ def main(binary, model=None):
         check_rules.run(harness, model)
         check_files.run(harness)
         check_compare.run(harness, model)
+        check_tokenizer.run(harness, model)
         check_transformers.run(harness)
     if not model:
         print("skipped: comparison on a real checkpoint (no MODEL_DIR given)")

@@ -47,15 +47,20 @@ std::string only_line(const Outcome& run) {
   return one ? err.substr(kHead.size(), err.size() - kHead.size() - 1) : "";
 }
 
-Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view before) {
+Outcome run_program(const std::string& program, const std::vector<std::string>& arguments,
+                    std::string_view before) {
   const TempDir streams;
   std::string line(before);
-  line += shell_quoted(OCTAVO_APP);
+  line += shell_quoted(program);
   for (const std::string& argument : arguments) line += " " + shell_quoted(argument);
   line += " > " + shell_quoted((streams / "out").string()) + " 2> " +
           shell_quoted((streams / "err").string());
   const int ended = std::system(line.c_str());
   return {exit_status(ended), read_string(streams / "out"), read_string(streams / "err")};
+}
+
+Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view before) {
+  return run_program(OCTAVO_APP, arguments, before);
 }
 
 MeasuredOutcome run_octavo_measured(const std::vector<std::string>& arguments) {

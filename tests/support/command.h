@@ -34,6 +34,8 @@ std::string only_line(const Outcome& run);
 
 // `before` is shell text in front of the program: "OCTAVO_CPU=generic ", "ulimit -d 1048576; ",
 // "taskset -c 0 ".
+Outcome run_program(const std::string& program, const std::vector<std::string>& arguments,
+                    std::string_view before = "");
 Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view before = "");
 
 struct MeasuredOutcome {

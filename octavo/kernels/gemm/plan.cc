@@ -16,8 +16,16 @@ namespace {
 // a few strips stay in L2. A multiple of kPanelRows.
 constexpr std::size_t kMostRows = 528;
 
-// Products with fewer multiply-adds than this (some 10 us on one thread) are not shared.
-constexpr double kSharedFrom = 1 << 20;
+// A call costs some 0.26 us for each further thread that spins (docs/decisions/008), so that each
+// thread gets at least five times that, 1.3 us of work: a call of two threads then costs at most a
+// fifth of what it saves. Five, since other processors are up to three times as fast as the rates
+// below, and there it must still pay.
+constexpr double kHandOffNs = 0.26e3;
+constexpr double kLeastShareNs = 5 * kHandOffNs;
+
+// One thread, measured on Emerald Rapids: weights read from memory, f32 multiply-adds.
+constexpr double kWeightBytesPerNs = 16;
+constexpr double kMultiplyAddsPerNs = 80;
 
 // The most rows for which decoding in registers wins.
 //   fma  weights are decoded once for all rows by the tiled kernel, ten rows at a time by the fused
@@ -36,15 +44,32 @@ bool takes_dot(const GemmProblem& problem, Isa isa) {
          problem.weight_format != Format::f32;
 }
 
-// Strips that go through K together: as many as their totals leave room for in half of L2, where
-// the activations do not fit there as a whole. One strip reads weights in one stream.
-std::size_t strips_together(std::size_t rows, std::size_t k, std::size_t l2_bytes) {
+// Strips that go through K together: as many of those at hand as their totals leave room for in
+// half of L2, where the activations do not fit there as a whole. One strip reads weights in one
+// stream.
+std::size_t strips_together(std::size_t at_hand, std::size_t rows, std::size_t k,
+                            std::size_t l2_bytes) {
   const std::size_t room = l2_bytes / 2;
   if (rows * k * sizeof(float) <= room) return 1;
   const std::size_t activations = rows * kChunk * sizeof(float);
   const std::size_t totals = rows * kStrip * sizeof(float);
   if (room <= activations + totals) return 1;
-  return std::min<std::size_t>((room - activations) / totals, 16);
+  const std::size_t most = std::min<std::size_t>((room - activations) / totals, 16);
+  return std::clamp<std::size_t>(at_hand, 1, most);
+}
+
+constexpr const char* shape_name(GemmShape shape) {
+  return shape == GemmShape::plain ? "plain" : shape == GemmShape::fused ? "fused" : "tiled";
+}
+
+// The threads that get at least kLeastShareNs each. Weights are read once and decoded beside, so
+// that bytes count however few rows there are.
+int threads_worth_calling(const GemmProblem& problem, int most) {
+  const double weights = static_cast<double>(problem.n) * static_cast<double>(problem.k);
+  const double bytes = weights * static_cast<double>(bytes_per_element(problem.weight_format));
+  const double ns =
+      bytes / kWeightBytesPerNs + weights * static_cast<double>(problem.m) / kMultiplyAddsPerNs;
+  return static_cast<int>(std::clamp(ns / kLeastShareNs, 1.0, static_cast<double>(most)));
 }
 
 // The largest share of one of `threads` threads, in pieces of `step`, over an even share.
@@ -54,12 +79,11 @@ double imbalance(std::size_t count, std::size_t step, int threads) {
 }
 
 void share(GemmPlan& plan, const GemmProblem& problem, int threads) {
-  const double work = static_cast<double>(problem.m) * static_cast<double>(problem.n) *
-                      static_cast<double>(problem.k);
   plan.split = GemmSplit::columns;
   plan.split_step = 1;
   plan.threads = 1;
-  if (threads <= 1 || work < kSharedFrom) return;
+  threads = threads_worth_calling(problem, threads);
+  if (threads <= 1) return;
   const std::size_t all = strips(problem.n);
   // 128 columns share scales and lines of C; where that leaves threads idle, single strips.
   plan.split_step = imbalance(all, 4, threads) < 1.1 ? 4 : 1;
@@ -76,60 +100,55 @@ void share(GemmPlan& plan, const GemmProblem& problem, int threads) {
   }
 }
 
+// Rows that are packed and multiplied together: equal chunks of the largest share of a thread, cut
+// between panels.
+std::size_t row_chunk(const GemmPlan& plan, std::size_t m) {
+  std::size_t rows = std::max<std::size_t>(m, 1);
+  if (plan.split == GemmSplit::rows) {
+    const std::size_t panels = ceil_div(rows, kPanelRows);
+    const std::size_t share = ceil_div(panels, static_cast<std::size_t>(plan.threads));
+    rows = std::min(rows, share * kPanelRows);
+  }
+  const std::size_t even = ceil_div(rows, ceil_div(rows, kMostRows));
+  return std::min(rows, ceil_div(even, kPanelRows) * kPanelRows);
+}
+
 }  // namespace
 
 bool is_exact_in_bf16(Format format) {
   return format == Format::bf16 || bits_per_element(format) == 8;
 }
 
-GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine) {
-  return plan_gemm(problem, machine, nullptr, nullptr);
-}
-
-GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine, const GemmShape* shape,
-                   const Arithmetic* arithmetic) {
+GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine,
+                   std::optional<GemmShape> shape, std::optional<Arithmetic> arithmetic) {
   GemmPlan plan{};
   plan.isa = machine.isa;
-  plan.arithmetic = arithmetic != nullptr                                 ? *arithmetic
-                    : machine.fast_dot && takes_dot(problem, machine.isa) ? Arithmetic::dot
-                                                                          : Arithmetic::fma;
+  const bool dot = machine.fast_dot && takes_dot(problem, machine.isa);
+  plan.arithmetic = arithmetic.value_or(dot ? Arithmetic::dot : Arithmetic::fma);
   if (plan.arithmetic == Arithmetic::dot && !takes_dot(problem, machine.isa)) {
     throw ContractError(
         fmt::format("plan_gemm: given dot on {} with {} weights and {} activations, expected "
-                    "avx512bf16, 8-bit or "
-                    "bf16 weights, activations that bf16 holds exactly",
+                    "avx512bf16, 8-bit or bf16 "
+                    "weights, activations that bf16 holds exactly",
                     isa_name(machine.isa), format_name(problem.weight_format),
                     format_name(problem.activation_format)));
   }
-  if (machine.isa == Isa::generic) {
-    plan.shape = GemmShape::plain;
-  } else if (shape != nullptr) {
-    plan.shape = *shape;
-  } else {
-    const bool few =
-        problem.m <= most_fused_rows(machine.isa, plan.arithmetic, problem.weight_format);
-    plan.shape = few ? GemmShape::fused : GemmShape::tiled;
-  }
-  if ((plan.shape == GemmShape::plain) != (machine.isa == Isa::generic) ||
-      (shape != nullptr && *shape != plan.shape)) {
-    throw ContractError(fmt::format("plan_gemm: {} has no such kernel, expected {}",
-                                    isa_name(machine.isa),
-                                    machine.isa == Isa::generic ? "plain" : "fused or tiled"));
+  const bool few =
+      problem.m <= most_fused_rows(machine.isa, plan.arithmetic, problem.weight_format);
+  const bool plain = machine.isa == Isa::generic;
+  plan.shape = shape.value_or(plain ? GemmShape::plain : few ? GemmShape::fused : GemmShape::tiled);
+  if ((plan.shape == GemmShape::plain) != plain) {
+    throw ContractError(fmt::format("plan_gemm: given {} on {}, expected {}",
+                                    shape_name(plan.shape), isa_name(machine.isa),
+                                    plain ? "plain" : "fused or tiled"));
   }
   share(plan, problem, machine.threads);
-  const std::size_t parts =
-      plan.split == GemmSplit::rows ? static_cast<std::size_t>(plan.threads) : 1;
-  // The longest share of a split by rows, so that it is one chunk.
-  const std::size_t rows =
-      parts == 1 ? problem.m : ceil_div(ceil_div(problem.m, kPanelRows), parts) * kPanelRows;
-  plan.row_chunk = std::max<std::size_t>(
-      1,
-      std::min(rows, ceil_div(ceil_div(rows, ceil_div(rows, kMostRows)), kPanelRows) * kPanelRows));
+  plan.row_chunk = row_chunk(plan, problem.m);
   const std::size_t columns_threads =
       plan.split == GemmSplit::columns ? static_cast<std::size_t>(plan.threads) : 1;
   plan.group = plan.shape == GemmShape::tiled
-                   ? std::min(strips_together(plan.row_chunk, problem.k, machine.l2_bytes),
-                              ceil_div(strips(problem.n), columns_threads))
+                   ? strips_together(ceil_div(strips(problem.n), columns_threads), plan.row_chunk,
+                                     problem.k, machine.l2_bytes)
                    : 1;
   return plan;
 }
@@ -143,27 +162,29 @@ GemmMachine gemm_machine(Isa isa, int threads) {
 }
 
 std::string kernel_name(const GemmPlan& plan) {
-  const char* shape = plan.shape == GemmShape::plain   ? "plain"
-                      : plan.shape == GemmShape::fused ? "fused"
-                                                       : "tiled";
-  return fmt::format("{}_{}_{}", isa_name(plan.isa), shape,
+  return fmt::format("{}_{}_{}", isa_name(plan.isa), shape_name(plan.shape),
                      plan.arithmetic == Arithmetic::dot ? "dot" : "fma");
 }
 
 std::string explain(const GemmPlan& plan, const GemmProblem& problem, const GemmMachine& machine) {
   std::string why;
+  const std::size_t fused_rows = most_fused_rows(plan.isa, plan.arithmetic, problem.weight_format);
   if (plan.shape == GemmShape::plain) {
     why = "The generic level has the scalar specification only.";
+  } else if ((plan.shape == GemmShape::fused) != (problem.m <= fused_rows)) {
+    why = fmt::format("{}: as asked.", shape_name(plan.shape));
   } else if (plan.shape == GemmShape::fused) {
     why = fmt::format("Up to {} rows: weights are decoded in registers, reading them is the limit.",
-                      most_fused_rows(plan.isa, plan.arithmetic, problem.weight_format));
+                      fused_rows);
   } else {
     why = fmt::format(
         "More than {} rows: weights are decoded once to a panel in L1, arithmetic is the limit.",
-        most_fused_rows(plan.isa, plan.arithmetic, problem.weight_format));
+        fused_rows);
   }
   if (plan.isa == Isa::avx512bf16 && plan.arithmetic == Arithmetic::dot) {
-    why += " vdpbf16ps: this processor does it at twice the rate of f32 multiply-adds.";
+    why += machine.fast_dot
+               ? " vdpbf16ps: this processor does it at twice the rate of f32 multiply-adds."
+               : " vdpbf16ps: as asked.";
   } else if (plan.isa == Isa::avx512bf16) {
     why += !takes_dot(problem, plan.isa)
                ? " f32 multiply-adds: an operand is f32, which vdpbf16ps cannot take."
@@ -172,7 +193,10 @@ std::string explain(const GemmPlan& plan, const GemmProblem& problem, const Gemm
                                 "and gives the same bits.";
   }
   if (plan.threads == 1) {
-    why += machine.threads == 1 ? " One thread is allowed." : " Too small to share among threads.";
+    const bool too_small = threads_worth_calling(problem, machine.threads) == 1;
+    why += machine.threads == 1 ? " One thread is allowed."
+           : too_small          ? " Too small to share among threads."
+                                : " Too few columns and rows to share among threads.";
   } else if (plan.split == GemmSplit::columns) {
     why += fmt::format(" {} threads share the columns in multiples of {}.", plan.threads,
                        plan.split_step * kStrip);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "octavo/base/cpu_features.h"
@@ -45,12 +46,10 @@ struct GemmPlan {
   bool operator==(const GemmPlan&) const = default;
 };
 
-GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine);
-
-// The same with a given shape or arithmetic; null: as planned. For tests and benchmarks.
+// With a given shape or arithmetic, where tests and benchmarks ask for one.
 // ContractError: the level has no such kernel, or it does not take these formats.
-GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine, const GemmShape* shape,
-                   const Arithmetic* arithmetic);
+GemmPlan plan_gemm(const GemmProblem& problem, const GemmMachine& machine,
+                   std::optional<GemmShape> shape = {}, std::optional<Arithmetic> arithmetic = {});
 
 // This machine, with the level of kernels that is selected (select.h).
 GemmMachine gemm_machine(Isa isa, int threads);

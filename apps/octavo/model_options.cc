@@ -1,0 +1,163 @@
+#include "model_options.h"
+
+#include <chrono>
+
+#include "octavo/base/file.h"
+#include "octavo/base/machine.h"
+#include "octavo/kernels/select.h"
+#include "progress.h"
+
+namespace octavo::app {
+namespace {
+
+constexpr const char* kLoadGroup = "At load";
+constexpr const char* kNumericsGroup = "Numerics";
+
+nn::ActivationType activation_type(const std::string& name) {
+  return name == "f32"    ? nn::ActivationType::f32
+         : name == "bf16" ? nn::ActivationType::bf16
+                          : nn::ActivationType::fp8;
+}
+
+Format kv_format(const std::string& name) {
+  return name == "f32" ? Format::f32 : name == "fp8" ? Format::e4m3fn : Format::bf16;
+}
+
+Result<runtime::GenerationConfig> read_generation(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "generation_config.json";
+  if (!std::filesystem::exists(path)) return runtime::GenerationConfig{};
+  constexpr std::uint64_t kMaxBytes = 1 << 20;
+  OCTAVO_TRY(const std::string text, read_text(path, kMaxBytes));
+  OCTAVO_TRY(const Json json, parse_json_object(text, path.string()));
+  return runtime::read_generation_config(json, path.string());
+}
+
+}  // namespace
+
+void add_model_options(CLI::App& command, ModelArguments& arguments) {
+  command.add_option("MODEL", arguments.model, "Directory in the Hugging Face layout")->required();
+  command.add_option("--threads,-t", arguments.threads, "0: all that this process may use")
+      ->option_text("N")
+      ->capture_default_str();
+  command
+      .add_option("--quantize", arguments.quantize,
+                  "Quantize a wide model to block FP8 while it is loaded, with float or ue8m0 scales")
+      ->option_text("FMT")
+      ->check(CLI::IsMember({"float", "ue8m0"}))
+      ->group(kLoadGroup);
+  command
+      .add_option("--weight-block-size", arguments.block_size, "Of --quantize")
+      ->option_text("ROWS,COLS")
+      ->capture_default_str()
+      ->group(kLoadGroup);
+  for (auto [name, list, words] :
+       {std::tuple("--modules-to-not-convert", &arguments.not_convert, "Leave these wide too"),
+        std::tuple("--modules-to-convert", &arguments.convert,
+                   "Quantize these although a default would not: lm_head")}) {
+    command.add_option(name, *list, words)
+        ->option_text("NAMES")
+        ->allow_extra_args(false)
+        ->group(kLoadGroup);
+  }
+  command
+      .add_flag("--dequantize", arguments.dequantize, "Run the FP8 weights of MODEL in BF16")
+      ->group(kLoadGroup);
+  command
+      .add_option("--activations", arguments.activations,
+                  "Against FP8 weights: fp8 (a scale per token and block, as Transformers does), "
+                  "bf16 or f32; wide weights meet bf16, or f32")
+      ->option_text("TYPE")
+      ->check(CLI::IsMember({"fp8", "bf16", "f32"}))
+      ->capture_default_str()
+      ->group(kNumericsGroup);
+  command
+      .add_option("--kv-cache-dtype", arguments.kv_cache,
+                  "Keys and values: bf16, fp8 (E4M3, a scale per token and head) or f32")
+      ->option_text("TYPE")
+      ->check(CLI::IsMember({"bf16", "fp8", "f32"}))
+      ->capture_default_str()
+      ->group(kNumericsGroup);
+  command
+      .add_option("--prompt-chunk", arguments.prompt_chunk,
+                  "Tokens of a prompt that run together; changes no bit")
+      ->option_text("N")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 20))
+      ->capture_default_str()
+      ->group(kNumericsGroup);
+  command.add_flag("--quiet,-q", arguments.quiet, "No progress, no notes");
+  add_open_options(command, arguments.open);
+}
+
+Result<std::optional<QuantizeOptions>> quantize_options(const ModelArguments& arguments) {
+  if (arguments.quantize.empty()) {
+    if (!arguments.not_convert.empty() || !arguments.convert.empty()) {
+      return fail(ErrorCode::bad_value,
+                  "--modules-to-not-convert and --modules-to-convert go with --quantize");
+    }
+    return std::nullopt;
+  }
+  if (arguments.dequantize) {
+    return fail(ErrorCode::bad_value, "--quantize and --dequantize exclude each other");
+  }
+  QuantizeOptions options;
+  OCTAVO_TRY(options.recipe.block, parse_block_size(arguments.block_size));
+  if (arguments.quantize == "ue8m0") {
+    options.recipe.scale_fmt = ScaleFormat::ue8m0;
+    options.scale_dtype = DType::f8_e8m0;
+  }
+  options.not_convert = split_names(arguments.not_convert);
+  options.convert = split_names(arguments.convert);
+  options.pairing = arguments.pairing;
+  return options;
+}
+
+Result<std::unique_ptr<RunningModel>> open_model(const ModelArguments& arguments) {
+  const auto start = std::chrono::steady_clock::now();
+  OCTAVO_TRY([[maybe_unused]] const Isa isa, kernels::selected_isa());
+  auto running = std::make_unique<RunningModel>();
+  OCTAVO_TRY(const int threads, choose_threads(arguments.threads));
+  running->threads_why = arguments.threads > 0 && arguments.threads <= threads
+                             ? "as asked"
+                             : allowed_threads().why;
+  OCTAVO_TRY(running->checkpoint, open_checkpoint(arguments.model, arguments.open));
+  OCTAVO_TRY(running->generation, read_generation(running->checkpoint.directory));
+  OCTAVO_TRY(running->tokenizer, text::Tokenizer::load(running->checkpoint.directory));
+  running->pool = std::make_unique<ThreadPool>(threads);
+  running->context = {running->pool.get()};
+  models::LoadOptions options;
+  OCTAVO_TRY(options.quantize, quantize_options(arguments));
+  options.dequantize = arguments.dequantize;
+  options.pairing = arguments.pairing;
+  options.context = &running->context;
+  Progress progress("load", arguments.quiet);
+  options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
+    progress.update(done, total);
+  };
+  auto loaded = models::load_model(running->checkpoint, options);
+  progress.finish();
+  OCTAVO_TRY(running->loaded, std::move(loaded));
+  if (!arguments.quiet) {
+    for (const std::string& note : running->loaded.report.notes) print_warning(note);
+  }
+  running->engine = std::make_unique<runtime::Engine>(
+      running->loaded.model,
+      runtime::EngineOptions{activation_type(arguments.activations), kv_format(arguments.kv_cache),
+                             arguments.prompt_chunk, &running->context});
+  running->load_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return running;
+}
+
+void print_model_line(const RunningModel& running, const ModelArguments& arguments) {
+  if (arguments.quiet) return;
+  const models::LoadReport& report = running.loaded.report;
+  print_err("model: {}, {} linear layers in FP8 and {} wide, {} of weights, loaded in {}\n",
+            running.loaded.model.config.architecture, report.fp8_layers, report.wide_layers,
+            human_bytes(static_cast<double>(report.weight_bytes)),
+            human_seconds(running.load_seconds));
+  print_err("run:   {}, activations {}, KV cache {}, {} threads ({})\n",
+            isa_name(*kernels::selected_isa()), arguments.activations, arguments.kv_cache,
+            running.pool->threads(), running.threads_why);
+}
+
+}  // namespace octavo::app

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string_view>
+
+#include "octavo/text/jinja/syntax.h"
+
+namespace octavo::jinja {
+
+// Throws Failure.
+Block parse(std::string_view source);
+
+}  // namespace octavo::jinja
