@@ -141,7 +141,13 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, const LoadOptions& 
   }
   Llama& model = loaded.model;
   const std::size_t vocab = config.vocab_size, hidden = config.hidden_size;
-  const bool tied = config.tie_word_embeddings || !reader.has("lm_head.weight");
+  OCTAVO_TRY(const bool differs, head_differs(checkpoint));
+  if (differs) {
+    loaded.report.notes.emplace_back(
+        "config.json says tie_word_embeddings, but lm_head differs from embed_tokens: both are "
+        "used");
+  }
+  const bool tied = (config.tie_word_embeddings && !differs) || !reader.has("lm_head.weight");
   if (tied && !config.tie_word_embeddings) {
     return fail(ErrorCode::bad_model,
                 fmt::format("{}: TensorNotFound: lm_head.weight, and config.json does not say "

@@ -172,6 +172,15 @@ TEST_F(LoadModel, TiedHeads) {
   files.config["tie_word_embeddings"] = false;
   EXPECT_EQ(hash(files), tied);
   EXPECT_TRUE(loaded(files).model.embed_tokens.has_value());
+  // Declared as one, with another head: two, as the converter writes it, and one line says so.
+  ModelFiles both = files;
+  both.config["tie_word_embeddings"] = true;
+  both.at("lm_head.weight").bytes[0] ^= 1;
+  const std::string untied = hash(both);
+  EXPECT_NE(untied, tied);
+  EXPECT_THAT(loaded(both).report.notes, ElementsAre(HasSubstr("lm_head differs")));
+  both.config["tie_word_embeddings"] = false;
+  EXPECT_EQ(hash(both), untied);
   // Not declared, and no head.
   files.tensors.erase("lm_head.weight");
   EXPECT_THAT(refusal(files).message,
