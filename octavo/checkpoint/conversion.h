@@ -77,6 +77,10 @@ Result<ConversionPlan> plan_quantize(const Checkpoint& checkpoint, const Quantiz
 Result<ConversionPlan> plan_dequantize(const Checkpoint& checkpoint,
                                        const DequantizeOptions& options);
 
+// Whether config.json declares output head and embeddings to be one, but both are stored with other
+// bits: they are then two weights, for what is written and for what is run.
+Result<bool> head_differs(const Checkpoint& checkpoint);
+
 // Of the dequantized result against the source, over all quantized elements.
 struct QuantizationError {
   double max_abs = 0;

@@ -152,28 +152,6 @@ std::optional<std::string> captured_module(const Checkpoint& checkpoint,
   return std::nullopt;
 }
 
-// Where embeddings are declared tied but a head is stored too: equal bits stay as they are;
-// different ones are two weights.
-Result<bool> head_differs(const Checkpoint& checkpoint) {
-  if (!tied_at(checkpoint)) return false;
-  const CheckpointTensor* head = find_by_end(checkpoint, kHead);
-  const CheckpointTensor* embedding = find_by_end(checkpoint, kEmbedding);
-  if (head == nullptr || embedding == nullptr) return false;
-  if (head->info.dtype != embedding->info.dtype || head->info.shape != embedding->info.shape)
-    return true;
-  constexpr std::uint64_t kPart = 4 << 20;
-  std::vector<std::byte> left(std::min(kPart, head->info.bytes));
-  std::vector<std::byte> right(left.size());
-  for (std::uint64_t at = 0; at < head->info.bytes; at += kPart) {
-    const std::uint64_t part = std::min(kPart, head->info.bytes - at);
-    OCTAVO_CHECK(checkpoint.read(*head, at, std::span(left).first(part)));
-    OCTAVO_CHECK(checkpoint.read(*embedding, at, std::span(right).first(part)));
-    if (!std::equal(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(part), right.begin()))
-      return true;
-  }
-  return false;
-}
-
 std::string config_for(const Checkpoint& checkpoint, const QuantizeOptions& options,
                        const ConversionPlan& plan, bool untie) {
   std::string text = checkpoint.config_text.empty() ? "{\n}\n" : checkpoint.config_text;
@@ -239,6 +217,26 @@ Result<void> check_source(const Checkpoint& checkpoint, const Pairing& pairing,
 }
 
 }  // namespace
+
+Result<bool> head_differs(const Checkpoint& checkpoint) {
+  if (!tied_at(checkpoint)) return false;
+  const CheckpointTensor* head = find_by_end(checkpoint, kHead);
+  const CheckpointTensor* embedding = find_by_end(checkpoint, kEmbedding);
+  if (head == nullptr || embedding == nullptr) return false;
+  if (head->info.dtype != embedding->info.dtype || head->info.shape != embedding->info.shape)
+    return true;
+  constexpr std::uint64_t kPart = 4 << 20;
+  std::vector<std::byte> left(std::min(kPart, head->info.bytes));
+  std::vector<std::byte> right(left.size());
+  for (std::uint64_t at = 0; at < head->info.bytes; at += kPart) {
+    const std::uint64_t part = std::min(kPart, head->info.bytes - at);
+    OCTAVO_CHECK(checkpoint.read(*head, at, std::span(left).first(part)));
+    OCTAVO_CHECK(checkpoint.read(*embedding, at, std::span(right).first(part)));
+    if (!std::equal(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(part), right.begin()))
+      return true;
+  }
+  return false;
+}
 
 Result<ConversionPlan> plan_quantize(const Checkpoint& checkpoint, const QuantizeOptions& options) {
   OCTAVO_CHECK(check_options(options));

@@ -9,8 +9,8 @@ using nn::Step;
 using nn::Value;
 
 // cos and sin for the positions of all rows.
-nn::Rotation rotation(const Step& step, const Llama& model,
-                      std::span<const nn::Segment> segments, std::size_t rows) {
+nn::Rotation rotation(const Step& step, const Llama& model, std::span<const nn::Segment> segments,
+                      std::size_t rows) {
   const std::size_t half = model.rope.inv_freq.size();
   const nn::Rotation angles{step.value(rows, half), step.value(rows, half)};
   const bool dynamic = model.config.rope.type == RopeType::dynamic;
@@ -53,8 +53,7 @@ Value hidden_states(const Step& step, const Llama& model, std::span<const std::i
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const DecoderLayer& layer = model.layers[i];
     const Value attention_input = nn::rms_norm(step, x, layer.input_layernorm, eps);
-    nn::add(step, x,
-            self_attention(step, config, layer, i, attention_input, angles, segments));
+    nn::add(step, x, self_attention(step, config, layer, i, attention_input, angles, segments));
     nn::add(step, x, mlp(step, layer, nn::rms_norm(step, x, layer.post_attention_layernorm, eps)));
   }
   return nn::rms_norm(step, x, model.norm, eps);

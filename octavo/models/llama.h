@@ -25,7 +25,7 @@ struct DecoderLayer {
 
 struct Llama {
   ModelConfig config;
-  RopeFrequencies rope;  // for positions up to the original maximum
+  RopeFrequencies rope;                           // for positions up to the original maximum
   std::optional<ops::PackedWeight> embed_tokens;  // none: tied, rows of lm_head
   std::vector<DecoderLayer> layers;
   std::vector<float> norm;
@@ -39,8 +39,7 @@ struct Llama {
 // Tokens of several sequences, side by side: rows `segments` say whose they are. Their keys and
 // values enter the caches. The last hidden states, normed: (ids, hidden). ContractError: an id
 // beyond the vocabulary.
-nn::Value hidden_states(const nn::Step& step, const Llama& model,
-                        std::span<const std::int32_t> ids,
+nn::Value hidden_states(const nn::Step& step, const Llama& model, std::span<const std::int32_t> ids,
                         std::span<const nn::Segment> segments);
 
 // (rows, vocab_size) of hidden states.

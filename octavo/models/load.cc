@@ -23,13 +23,13 @@ std::optional<std::size_t> layer_index(std::string_view name) {
   return index;
 }
 
-Result<nn::Linear> part(ParameterReader& reader, const std::string& parent,
-                        const std::string& name, const std::string& fused, RowRange rows,
-                        std::size_t k, bool bias) {
+Result<nn::Linear> part(ParameterReader& reader, const std::string& parent, const std::string& name,
+                        const std::string& fused, RowRange rows, std::size_t k, bool bias) {
   const std::size_t n = rows.end - rows.begin;
-  const bool whole = reader.has(parent + name + ".weight") || !reader.has(parent + fused + ".weight");
+  const bool whole =
+      reader.has(parent + name + ".weight") || !reader.has(parent + fused + ".weight");
   if (whole) return reader.linear(parent + name, n, k, bias);
-  return reader.linear(parent + fused, n, k, false, &rows);
+  return reader.linear(parent + fused, n, k, bias, &rows);
 }
 
 Result<DecoderLayer> read_layer(ParameterReader& reader, const ModelConfig& c,
@@ -44,19 +44,21 @@ Result<DecoderLayer> read_layer(ParameterReader& reader, const ModelConfig& c,
   const auto qkv = [&](const char* name, RowRange rows) {
     return part(reader, attention, name, "qkv_proj", rows, c.hidden_size, c.qkv_bias);
   };
-  OCTAVO_TRY(layer.q_proj, qkv("q_proj", {0, q}));
-  OCTAVO_TRY(layer.k_proj, qkv("k_proj", {q, q + kv}));
-  OCTAVO_TRY(layer.v_proj, qkv("v_proj", {q + kv, q + 2 * kv}));
+  const std::size_t all = q + 2 * kv;
+  OCTAVO_TRY(layer.q_proj, qkv("q_proj", {0, q, all}));
+  OCTAVO_TRY(layer.k_proj, qkv("k_proj", {q, q + kv, all}));
+  OCTAVO_TRY(layer.v_proj, qkv("v_proj", {q + kv, all, all}));
   OCTAVO_TRY(layer.o_proj, reader.linear(attention + "o_proj", c.hidden_size, q, c.o_bias));
   if (c.qk_norm) {
     OCTAVO_TRY(layer.q_norm, reader.vector(attention + "q_norm.weight", c.head_dim));
     OCTAVO_TRY(layer.k_norm, reader.vector(attention + "k_norm.weight", c.head_dim));
   }
   const std::size_t size = c.intermediate_size;
-  OCTAVO_TRY(layer.gate_proj,
-             part(reader, mlp, "gate_proj", "gate_up_proj", {0, size}, c.hidden_size, c.mlp_bias));
-  OCTAVO_TRY(layer.up_proj, part(reader, mlp, "up_proj", "gate_up_proj", {size, 2 * size},
-                                 c.hidden_size, c.mlp_bias));
+  const auto gate_up = [&](const char* name, RowRange rows) {
+    return part(reader, mlp, name, "gate_up_proj", rows, c.hidden_size, c.mlp_bias);
+  };
+  OCTAVO_TRY(layer.gate_proj, gate_up("gate_proj", {0, size, 2 * size}));
+  OCTAVO_TRY(layer.up_proj, gate_up("up_proj", {size, 2 * size, 2 * size}));
   OCTAVO_TRY(layer.down_proj, reader.linear(mlp + "down_proj", c.hidden_size, size, c.mlp_bias));
   return layer;
 }
@@ -82,8 +84,8 @@ Result<void> check_unread(const ParameterReader& reader, const Checkpoint& check
   }
   if (mtp > 0) {
     notes.push_back(fmt::format(
-        "{} tensors of {} multi-token prediction layers are left out: generation does without",
-        mtp, config.num_nextn_predict_layers));
+        "{} tensors of {} multi-token prediction layers are left out: generation does without", mtp,
+        config.num_nextn_predict_layers));
   }
   return {};
 }
@@ -97,6 +99,18 @@ void report_layers(const Llama& model, const Checkpoint& checkpoint, const LoadO
   for (const NamedLinear& named : linear_layers(model)) {
     report.weight_bytes += bytes_of(named.layer->weight) + named.layer->bias.size() * sizeof(float);
     (bits_per_element(named.layer->weight.format) == 8 ? report.fp8_layers : report.wide_layers)++;
+  }
+  if (checkpoint.quantization.activation_scheme == "static") {
+    const std::vector<NamedLinear> all = linear_layers(model);
+    const auto computed = std::ranges::count_if(all, [](const NamedLinear& named) {
+      return bits_per_element(named.layer->weight.format) == 8 && !named.layer->activation_scale;
+    });
+    if (computed > 0) {
+      report.notes.push_back(
+          fmt::format("config.json says activation_scheme \"static\", but {} FP8 layers have no "
+                      "activation scale: theirs are computed for each token",
+                      computed));
+    }
   }
   if (model.embed_tokens) report.weight_bytes += bytes_of(*model.embed_tokens);
   if (checkpoint.quantization.present && report.fp8_layers == 0 && !options.dequantize) {
@@ -121,9 +135,19 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, const LoadOptions& 
   ParameterReader reader(checkpoint, options);
   OCTAVO_CHECK(reader.prepare());
   LoadedModel loaded;
+  for (const std::string& warning : reader.warnings()) {
+    // What the lists missed; the rest is of files that are not written.
+    if (warning.starts_with("--modules-to-")) loaded.report.notes.push_back(warning);
+  }
   Llama& model = loaded.model;
   const std::size_t vocab = config.vocab_size, hidden = config.hidden_size;
-  const bool tied = config.tie_word_embeddings || !reader.has("lm_head.weight");
+  OCTAVO_TRY(const bool differs, head_differs(checkpoint));
+  if (differs) {
+    loaded.report.notes.emplace_back(
+        "config.json says tie_word_embeddings, but lm_head differs from embed_tokens: both are "
+        "used");
+  }
+  const bool tied = (config.tie_word_embeddings && !differs) || !reader.has("lm_head.weight");
   if (tied && !config.tie_word_embeddings) {
     return fail(ErrorCode::bad_model,
                 fmt::format("{}: TensorNotFound: lm_head.weight, and config.json does not say "
@@ -137,8 +161,7 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, const LoadOptions& 
     OCTAVO_TRY(model.embed_tokens, reader.weight("model.embed_tokens.weight", vocab, hidden));
   }
   for (std::size_t i = 0; i < config.num_hidden_layers; ++i) {
-    OCTAVO_TRY(DecoderLayer layer,
-               read_layer(reader, config, fmt::format("model.layers.{}.", i)));
+    OCTAVO_TRY(DecoderLayer layer, read_layer(reader, config, fmt::format("model.layers.{}.", i)));
     model.layers.push_back(std::move(layer));
   }
   OCTAVO_TRY(model.norm, reader.vector("model.norm.weight", hidden));

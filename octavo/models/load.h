@@ -24,11 +24,11 @@ struct LoadOptions {
 };
 
 struct LoadReport {
-  std::uint64_t weight_bytes = 0;   // in memory, scales included
-  std::uint64_t buffer_bytes = 0;   // the most beside it while loading
-  std::size_t fp8_layers = 0;       // linear layers with 8-bit weights
+  std::uint64_t weight_bytes = 0;  // in memory, scales included
+  std::uint64_t buffer_bytes = 0;  // the most beside it while loading
+  std::size_t fp8_layers = 0;      // linear layers with 8-bit weights
   std::size_t wide_layers = 0;
-  std::vector<std::string> notes;   // worth a line each: what was left out, what contradicts
+  std::vector<std::string> notes;  // worth a line each: what was left out, what contradicts
 };
 
 struct LoadedModel {

@@ -10,9 +10,9 @@
 
 namespace octavo::models {
 
-// Rows of a weight that a file holds with others: gate and up in one tensor.
+// Rows of a weight that a file holds with others, gate and up in one tensor of `all` rows.
 struct RowRange {
-  std::size_t begin = 0, end = 0;
+  std::size_t begin = 0, end = 0, all = 0;
 };
 
 class ParameterReader {
@@ -24,8 +24,9 @@ class ParameterReader {
 
   bool has(std::string_view tensor) const { return checkpoint_.find(tensor) != nullptr; }
 
-  // A vector of `size`, wide: a bias, a norm.
-  Result<std::vector<float>> vector(const std::string& tensor, std::size_t size);
+  // A vector of `size`, wide: a bias, a norm; or elements `rows` of one.
+  Result<std::vector<float>> vector(const std::string& tensor, std::size_t size,
+                                    const RowRange* rows = nullptr);
 
   // "<module>.weight" (n, k), or rows of it where a file has it fused with others (`rows` set).
   Result<ops::PackedWeight> weight(const std::string& tensor, std::size_t n, std::size_t k,
@@ -40,6 +41,9 @@ class ParameterReader {
   void mark_read(std::string_view tensor) { read_.emplace(tensor); }
 
   const Pairing& pairing() const { return pairing_; }
+  std::vector<std::string> warnings() const {  // of the plan to quantize
+    return plan_ ? plan_->warnings : std::vector<std::string>{};
+  }
   std::uint64_t largest_buffer() const { return largest_buffer_; }
 
  private:
@@ -49,6 +53,8 @@ class ParameterReader {
                                  std::size_t first_row, bool quantize);
   Result<ops::PackedWeight> codes(const CheckpointTensor& tensor, const QuantizedWeight& weight,
                                   std::size_t n, std::size_t k, std::size_t first_row);
+  Result<void> check_width(const CheckpointTensor& tensor, const BlockSize& block,
+                           std::size_t k) const;
   Result<std::vector<float>> scales(const QuantizedWeight& weight, std::size_t k);
   std::size_t index(const CheckpointTensor& tensor) const {
     return static_cast<std::size_t>(&tensor - checkpoint_.tensors.data());

@@ -31,6 +31,21 @@ std::size_t piece_rows(std::size_t row_bytes, std::size_t block_rows) {
   return std::max<std::size_t>(kPieceBytes / std::max<std::size_t>(row_bytes, 1) / step, 1) * step;
 }
 
+// Scales (blocks, grid_cols) of a weight whose `n` rows begin `lead` rows into the first block.
+ops::PackedWeight finish(ops::WeightPacker& packer, const float* scales, std::size_t grid_cols,
+                         const BlockSize& block, std::size_t lead, std::size_t n) {
+  if (lead == 0) return packer.finish({scales, grid_cols, block, Format::f32});
+  if (lead + n <= block.rows) {
+    return packer.finish({scales, grid_cols, {n, block.cols}, Format::f32});
+  }
+  std::vector<float> by_row(n * grid_cols);
+  for (std::size_t row = 0; row < n; ++row) {
+    std::copy_n(scales + (lead + row) / block.rows * grid_cols, grid_cols,
+                by_row.data() + row * grid_cols);
+  }
+  return packer.finish({by_row.data(), grid_cols, {1, block.cols}, Format::f32});
+}
+
 bool takes_width(std::uint64_t cols, std::size_t k) {
   return cols >= k || cols == 32 || cols == 64 || cols % 128 == 0;
 }
@@ -46,6 +61,13 @@ Result<void> ParameterReader::prepare() {
   if (options_.quantize) {
     OCTAVO_TRY(plan_, plan_quantize(checkpoint_, *options_.quantize));
     pairing_ = plan_->pairing;
+    if (!pairing_.weights.empty()) {
+      const CheckpointTensor& first = checkpoint_.tensors[pairing_.weights.front().tensor];
+      return fail(ErrorCode::unsupported,
+                  where(checkpoint_, first) +
+                      ": it is quantized already, and not requantized while loading; "
+                      "`octavo quantize --requantize` writes a model to load");
+    }
     return {};
   }
   pairing_ = pair_scales(checkpoint_, options_.pairing);
@@ -70,31 +92,43 @@ Result<const CheckpointTensor*> ParameterReader::find(const std::string& name, c
   const std::size_t i = index(*tensor);
   if (pairing_.roles[i] == Pairing::Role::weight)
     given = pairing_.weights[pairing_.weight_of[i]].shape;
-  const bool fits = rows != nullptr
-                        ? given.size() == 2 && given[1] == shape[1] && rows->end <= given[0]
-                        : given == shape;
-  if (!fits) {
-    return fail(ErrorCode::bad_model, fmt::format("{}, but config.json says {}",
-                                                  where(checkpoint_, *tensor), to_string(shape)));
+  Shape expected = shape;
+  if (rows != nullptr) expected[0] = rows->all;
+  if (given != expected) {
+    return fail(ErrorCode::bad_model,
+                fmt::format("{}, but config.json says {}", where(checkpoint_, *tensor),
+                            to_string(expected)));
   }
   read_.insert(name);
   return tensor;
 }
 
-Result<std::vector<float>> ParameterReader::vector(const std::string& name, std::size_t size) {
-  OCTAVO_TRY(const CheckpointTensor* tensor, find(name, {size}, nullptr));
+Result<std::vector<float>> ParameterReader::vector(const std::string& name, std::size_t size,
+                                                   const RowRange* rows) {
+  OCTAVO_TRY(const CheckpointTensor* tensor, find(name, {size}, rows));
   const std::optional<Format> format = dtype_info(tensor->info.dtype).format;
   if (!is_wide_float(tensor->info.dtype)) {
     return fail(ErrorCode::unsupported,
                 where(checkpoint_, *tensor) + ": BF16, F16 or F32 is expected here");
   }
-  std::vector<std::byte> bytes(tensor->info.bytes);
-  OCTAVO_CHECK(checkpoint_.read(*tensor, 0, bytes));
+  const std::size_t element = bytes_per_element(*format);
+  std::vector<std::byte> bytes(size * element);
+  OCTAVO_CHECK(checkpoint_.read(*tensor, rows != nullptr ? rows->begin * element : 0, bytes));
   std::vector<float> values(size);
   kernels::cast_kernels().cast(
       {*format, bytes.data(), Format::f32, values.data(), size, Overflow::special});
-  count(tensor->info.bytes);
+  count(bytes.size());
   return values;
+}
+
+Result<void> ParameterReader::check_width(const CheckpointTensor& tensor, const BlockSize& block,
+                                          std::size_t k) const {
+  if (takes_width(block.cols, k)) return {};
+  return fail(ErrorCode::unsupported,
+              fmt::format("{}: blocks of {}, and products take 32, 64 or multiples of 128 "
+                          "columns{}",
+                          where(checkpoint_, tensor), to_string(block),
+                          plan_ ? "" : "; --dequantize runs it in bf16"));
 }
 
 Result<std::vector<float>> ParameterReader::scales(const QuantizedWeight& weight, std::size_t) {
@@ -108,49 +142,57 @@ Result<std::vector<float>> ParameterReader::scales(const QuantizedWeight& weight
   return values;
 }
 
-// Wide elements as they are (F16 as F32), or quantized as quantize_checkpoint does.
+// Wide elements as they are (F16 as F32), or quantized as quantize_checkpoint does: by the blocks
+// of the whole tensor, those that the rows begin and end within included.
 Result<ops::PackedWeight> ParameterReader::wide(const CheckpointTensor& tensor, std::size_t n,
                                                 std::size_t k, std::size_t first_row,
                                                 bool quantize) {
   const Format source = *dtype_info(tensor.info.dtype).format;
   const std::size_t row_bytes = k * bytes_per_element(source);
   const BlockRecipe recipe = quantize ? options_.quantize->recipe : BlockRecipe{};
+  const std::size_t all_rows = tensor.info.shape[0];
   const std::size_t grid_cols = ceil_div(k, std::min<std::size_t>(recipe.block.cols, k));
-  const std::size_t block_rows = quantize ? std::min<std::size_t>(recipe.block.rows, n) : 1;
+  const std::size_t block_rows = quantize ? std::min<std::size_t>(recipe.block.rows, all_rows) : 1;
+  if (quantize) OCTAVO_CHECK(check_width(tensor, recipe.block, k));
   const Format packed = quantize ? Format::e4m3fn : source == Format::f16 ? Format::f32 : source;
   ops::WeightPacker packer(packed, n, k);
   const std::size_t step = std::min(piece_rows(row_bytes, block_rows), n);
-  std::vector<std::byte> bytes(step * row_bytes);
-  std::vector<std::uint8_t> converted(packed == source ? 0 : step * k * bytes_per_element(packed));
-  std::vector<float> scales(quantize ? ceil_div(n, block_rows) * grid_cols : 0);
+  const std::size_t first_block = first_row / block_rows;
+  const std::size_t blocks = ceil_div(first_row + n, block_rows) - first_block;
+  const std::size_t most = std::min(step + 2 * (block_rows - 1), all_rows);
+  std::vector<std::byte> bytes(most * row_bytes);
+  std::vector<std::uint8_t> converted(packed == source ? 0 : most * k * bytes_per_element(packed));
+  std::vector<float> scales(quantize ? blocks * grid_cols : 0);
   note_buffer(bytes.size() + converted.size() + scales.size() * sizeof(float));
   for (std::size_t row = 0; row < n; row += step) {
-    const std::size_t rows = std::min(step, n - row);
-    OCTAVO_CHECK(checkpoint_.read(tensor, (first_row + row) * row_bytes,
-                                  std::span(bytes).first(rows * row_bytes)));
-    const ConstMatrix piece{source, bytes.data(), rows, k, k};
+    const std::size_t rows = std::min(step, n - row), from = first_row + row;
+    const std::size_t begin = from / block_rows * block_rows;
+    const std::size_t end = std::min(ceil_div(from + rows, block_rows) * block_rows, all_rows);
+    OCTAVO_CHECK(checkpoint_.read(tensor, begin * row_bytes,
+                                  std::span(bytes).first((end - begin) * row_bytes)));
+    const ConstMatrix piece{source, bytes.data(), end - begin, k, k};
     if (quantize) {
-      const auto here = std::span(scales).subspan(row / block_rows * grid_cols,
-                                                  ceil_div(rows, block_rows) * grid_cols);
+      const auto here = std::span(scales).subspan((begin / block_rows - first_block) * grid_cols,
+                                                  ceil_div(end - begin, block_rows) * grid_cols);
       if (const auto bad = quantize_blocks(kernels::cast_kernels(), piece, recipe,
                                            {converted.data(), k}, here, false)) {
-        return fail(ErrorCode::bad_model,
-                    fmt::format("{}: element [{}, {}] is {}, which has no scale",
-                                where(checkpoint_, tensor), first_row + row + bad->row, bad->col,
-                                bad->value));
+        return fail(
+            ErrorCode::bad_model,
+            fmt::format("{}: element [{}, {}] is {}, which has no scale",
+                        where(checkpoint_, tensor), begin + bad->row, bad->col, bad->value));
       }
     } else if (packed != source) {
-      kernels::cast_kernels().cast({source, bytes.data(), packed, converted.data(), rows * k,
-                                    Overflow::special});
+      kernels::cast_kernels().cast(
+          {source, bytes.data(), packed, converted.data(), rows * k, Overflow::special});
     }
-    packer.add(row, {packed, packed == source ? static_cast<const void*>(bytes.data())
-                                              : converted.data(),
-                     rows, k, k},
-               context_);
+    const void* data = packed == source ? static_cast<const void*>(bytes.data())
+                                        : converted.data() + (from - begin) * k;
+    packer.add(row, {packed, data, rows, k, k}, context_);
     count(rows * row_bytes);
   }
   if (!quantize) return packer.finish({});
-  return packer.finish({scales.data(), grid_cols, recipe.block, Format::f32});
+  return finish(packer, scales.data(), grid_cols, {block_rows, recipe.block.cols},
+                first_row % block_rows, n);
 }
 
 // Codes as they are, with their scales; as bf16 where they are to be dequantized.
@@ -164,12 +206,7 @@ Result<ops::PackedWeight> ParameterReader::codes(const CheckpointTensor& tensor,
     return fail(ErrorCode::unsupported,
                 where(checkpoint_, tensor) + ": FP4 weights are not run yet; `octavo dequantize`");
   }
-  if (!options_.dequantize && !takes_width(block.cols, k)) {
-    return fail(ErrorCode::unsupported,
-                fmt::format("{}: blocks of {}, and products take 32, 64 or multiples of 128 "
-                            "columns; --dequantize runs it in bf16",
-                            where(checkpoint_, tensor), to_string(block)));
-  }
+  if (!options_.dequantize) OCTAVO_CHECK(check_width(tensor, block, k));
   const Format packed = options_.dequantize ? Format::bf16 : weight.format;
   ops::WeightPacker packer(packed, n, k);
   const std::size_t step = std::min(piece_rows(k, 1), n);
@@ -187,24 +224,15 @@ Result<ops::PackedWeight> ParameterReader::codes(const CheckpointTensor& tensor,
                         std::span(scale).subspan(first_block * grid_cols, blocks * grid_cols),
                         {Format::bf16, wide.data(), k, false, false, nullptr});
     }
-    packer.add(row,
-               {packed, options_.dequantize ? static_cast<const void*>(wide.data()) : data, rows,
-                k, k},
-               context_);
+    packer.add(
+        row,
+        {packed, options_.dequantize ? static_cast<const void*>(wide.data()) : data, rows, k, k},
+        context_);
     count(rows * k);
   }
   if (options_.dequantize) return packer.finish({});
-  if (first_row % block.rows == 0 || block.rows >= weight.layout.grid_rows * block.rows) {
-    return packer.finish(
-        {scale.data() + first_row / block.rows * grid_cols, grid_cols, block, Format::f32});
-  }
-  // Rows that begin within a block: one scale row for each.
-  std::vector<float> by_row(n * grid_cols);
-  for (std::size_t row = 0; row < n; ++row) {
-    std::copy_n(scale.data() + (first_row + row) / block.rows * grid_cols, grid_cols,
-                by_row.data() + row * grid_cols);
-  }
-  return packer.finish({by_row.data(), grid_cols, {1, block.cols}, Format::f32});
+  return finish(packer, scale.data() + first_row / block.rows * grid_cols, grid_cols, block,
+                first_row % block.rows, n);
 }
 
 Result<ops::PackedWeight> ParameterReader::weight(const std::string& name, std::size_t n,
@@ -216,9 +244,9 @@ Result<ops::PackedWeight> ParameterReader::weight(const std::string& name, std::
     return codes(*tensor, pairing_.weights[pairing_.weight_of[i]], n, k, first_row);
   }
   if (!is_wide_float(tensor->info.dtype)) {
-    return fail(ErrorCode::unsupported,
-                where(checkpoint_, *tensor) + ": a weight in BF16, F16, F32 or FP8 with scales is "
-                                              "expected");
+    return fail(ErrorCode::unsupported, where(checkpoint_, *tensor) +
+                                            ": a weight in BF16, F16, F32 or FP8 with scales is "
+                                            "expected");
   }
   const bool quantize = plan_ && plan_->tensors[i].action == Action::quantize;
   return wide(*tensor, n, k, first_row, quantize);
@@ -229,7 +257,7 @@ Result<nn::Linear> ParameterReader::linear(const std::string& module, std::size_
   nn::Linear layer;
   OCTAVO_TRY(layer.weight, weight(module + ".weight", n, k, rows));
   if (bias) {
-    OCTAVO_TRY(layer.bias, vector(module + ".bias", n));
+    OCTAVO_TRY(layer.bias, vector(module + ".bias", n, rows));
   }
   for (const char* suffix : {".activation_scale", ".input_scale"}) {
     const CheckpointTensor* tensor = checkpoint_.find(module + suffix);

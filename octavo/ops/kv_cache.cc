@@ -9,7 +9,7 @@
 #include "octavo/formats/traits.h"
 #include "octavo/kernels/gemm/layout.h"
 #include "octavo/kernels/select.h"
-#include "octavo/quant/scale_rule.h"
+#include "octavo/ops/quantize_activations_internal.h"
 
 namespace octavo::ops {
 namespace {
@@ -25,15 +25,9 @@ float convert(Format format, const float* src, std::size_t count, std::uint8_t* 
     cast.cast({Format::f32, src, format, dst, count, Overflow::special});
     return 1.0f;
   }
-  std::uint32_t amax = 0;
-  cast.block_amax({Format::f32, src, count, 1, count, count, &amax});
-  // What is not finite becomes NaN codes by the quantization itself.
-  const float largest = is_finite_magnitude(Format::f32, amax) ? magnitude(Format::f32, amax) : 0;
-  const BlockScale scale = compute_scale(largest, ScaleRule::deepseek, ScaleFormat::float32);
-  cast.block_quantize({Format::f32, src, count, 1, count, count, &scale.factor,
-                       scale_op(ScaleRule::deepseek, ScaleFormat::float32), Format::e4m3fn, dst,
-                       count, nullptr, false});
-  return scale.scale;
+  float scale = 0;
+  quantize_row(cast, src, count, count, dst, &scale);
+  return scale;
 }
 
 template <std::size_t element>
@@ -53,15 +47,15 @@ void store_head(std::uint8_t* keys, std::uint8_t* page, const std::uint8_t* key,
 std::size_t kv_cache_bytes(const KvCacheShape& shape) {
   const std::size_t tokens = whole_pages(shape.capacity), heads = shape.layers * shape.kv_heads;
   const std::size_t scales = shape.format == Format::e4m3fn ? 2 * sizeof(float) : 0;
-  return heads * (kernels::packed_weight_bytes(shape.format, tokens, shape.head_dim) +
-                  tokens / kKvPage *
-                      kernels::packed_weight_bytes(shape.format, shape.head_dim, kKvPage) +
-                  tokens * scales);
+  return heads *
+         (kernels::packed_weight_bytes(shape.format, tokens, shape.head_dim) +
+          tokens / kKvPage * kernels::packed_weight_bytes(shape.format, shape.head_dim, kKvPage) +
+          tokens * scales);
 }
 
 KvCache::KvCache(const KvCacheShape& shape) : shape_(shape), tokens_(whole_pages(shape.capacity)) {
-  const bool known = shape.format == Format::bf16 || shape.format == Format::f32 ||
-                     shape.format == Format::e4m3fn;
+  const bool known =
+      shape.format == Format::bf16 || shape.format == Format::f32 || shape.format == Format::e4m3fn;
   if (!known || shape.layers == 0 || shape.kv_heads == 0 || shape.head_dim == 0 ||
       shape.capacity == 0) {
     throw ContractError(fmt::format(
@@ -82,8 +76,7 @@ KvCache::KvCache(const KvCacheShape& shape) : shape_(shape), tokens_(whole_pages
 
 void KvCache::append(std::size_t layer, std::size_t position, std::size_t count, const float* keys,
                      const float* values, std::size_t stride) {
-  if (layer >= shape_.layers || position > shape_.capacity ||
-      count > shape_.capacity - position) {
+  if (layer >= shape_.layers || position > shape_.capacity || count > shape_.capacity - position) {
     throw ContractError(
         fmt::format("KvCache::append: given layer {}, tokens {} to {}, expected layers below {}, "
                     "tokens up to {}",
@@ -98,8 +91,7 @@ void KvCache::append(std::size_t layer, std::size_t position, std::size_t count,
     const std::size_t token = position + i;
     for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
       const std::size_t at = head_index(layer, head);
-      const float key_scale =
-          convert(shape_.format, keys + i * stride + head * dim, dim, key);
+      const float key_scale = convert(shape_.format, keys + i * stride + head * dim, dim, key);
       const float value_scale =
           convert(shape_.format, values + i * stride + head * dim, dim, value);
       std::uint8_t* k = keys_.data() + at * key_head_bytes_;

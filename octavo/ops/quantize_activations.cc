@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "octavo/base/ceil_div.h"
 #include "octavo/base/float_mode.h"
+#include "octavo/formats/traits.h"
 #include "octavo/kernels/select.h"
 #include "octavo/ops/gemm_internal.h"
+#include "octavo/ops/quantize_activations_internal.h"
 #include "octavo/quant/scale_rule.h"
 
 namespace octavo::ops {
@@ -20,6 +23,8 @@ constexpr std::size_t kGroupsAtOnce = 64;
 
 constexpr std::uint32_t kLargestFinite = 0x7F7F'FFFF;  // bits of an f32
 
+constexpr auto kNanCode = static_cast<std::uint8_t>(traits(Format::e4m3fn).nan_code);
+
 template <class Body>
 void for_rows(const Context& context, std::size_t rows, std::size_t cols, const Body& body) {
   const std::size_t all = static_cast<std::size_t>(context.pool->threads());
@@ -30,39 +35,47 @@ void for_rows(const Context& context, std::size_t rows, std::size_t cols, const 
   });
 }
 
-void quantize_row(const kernels::CastKernels& cast, const QuantizeActivationsArgs& args,
-                  std::size_t row) {
-  const std::size_t groups = ceil_div(args.cols, args.group);
+}  // namespace
+
+void quantize_row(const kernels::CastKernels& cast, const float* x, std::size_t cols,
+                  std::size_t group, std::uint8_t* codes, float* scales) {
+  const std::size_t groups = ceil_div(cols, group);
   std::uint32_t amax[kGroupsAtOnce];
   float factors[kGroupsAtOnce];
   for (std::size_t first = 0; first < groups; first += kGroupsAtOnce) {
-    const std::size_t count = std::min(kGroupsAtOnce, groups - first), col = first * args.group;
-    const std::size_t cols = std::min(args.cols - col, count * args.group);
-    const float* x = args.x + row * args.stride + col;
+    const std::size_t count = std::min(kGroupsAtOnce, groups - first), col = first * group;
+    const std::size_t here = std::min(cols - col, count * group);
     std::fill_n(amax, count, 0u);
-    cast.block_amax({Format::f32, x, args.stride, 1, cols, args.group, amax});
+    cast.block_amax({Format::f32, x + col, here, 1, here, group, amax});
+    bool finite = true;
     for (std::size_t i = 0; i < count; ++i) {
+      finite &= amax[i] <= kLargestFinite;
       const auto largest = std::bit_cast<float>(std::min(amax[i], kLargestFinite));
       const BlockScale scale = compute_scale(largest, ScaleRule::deepseek, ScaleFormat::float32);
-      args.scales[row * groups + first + i] = scale.scale;
+      scales[first + i] = scale.scale;
       factors[i] = scale.factor;
     }
-    cast.block_quantize({Format::f32, x, args.stride, 1, cols, args.group, factors,
+    cast.block_quantize({Format::f32, x + col, here, 1, here, group, factors,
                          scale_op(ScaleRule::deepseek, ScaleFormat::float32), Format::e4m3fn,
-                         args.codes + row * args.cols + col, args.cols, nullptr, false});
+                         codes + col, here, nullptr, false});
+    if (finite) continue;
+    for (std::size_t c = col; c < col + here; ++c) {
+      if (std::isinf(x[c])) codes[c] = kNanCode;  // not the largest code, which saturation gives
+    }
   }
 }
-
-}  // namespace
 
 Operand quantize_activations(const QuantizeActivationsArgs& given, const Context& context) {
   check_context("quantize_activations", context);
   QuantizeActivationsArgs args = given;
   args.group = std::min(args.group, args.cols);
-  const kernels::CastKernels& cast =
-      kernels::cast_kernels(selected_level("quantize_activations"));
+  const kernels::CastKernels& cast = kernels::cast_kernels(selected_level("quantize_activations"));
   for_rows(context, args.rows, args.cols, [&](const Range& rows) {
-    for (std::size_t row = rows.begin; row < rows.end; ++row) quantize_row(cast, args, row);
+    const std::size_t groups = ceil_div(args.cols, args.group);
+    for (std::size_t row = rows.begin; row < rows.end; ++row) {
+      quantize_row(cast, args.x + row * args.stride, args.cols, args.group,
+                   args.codes + row * args.cols, args.scales + row * groups);
+    }
   });
   return {{Format::e4m3fn, args.codes, args.rows, args.cols, args.cols},
           {args.scales, ceil_div(args.cols, args.group), {1, args.group}, Format::f32},
