@@ -14,6 +14,7 @@
 #include "octavo/kernels/roof/roof.h"
 #include "octavo/runtime/generate.h"
 #include "octavo/text/chat_template.h"
+#include "octavo/text/utf8.h"
 
 namespace octavo::app {
 namespace {
@@ -68,6 +69,12 @@ Result<std::vector<std::string>> read_prompts(const Arguments& arguments) {
                   "no prompt: -p TEXT, --file FILE, text on standard input, or --chat");
     }
     prompts.emplace_back(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (const auto bad = text::invalid_utf8_at(prompts[i])) {
+      return fail(ErrorCode::bad_value,
+                  fmt::format("prompt {}: not valid UTF-8 at offset {}", i + 1, *bad));
+    }
   }
   return prompts;
 }

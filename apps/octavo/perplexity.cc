@@ -4,6 +4,7 @@
 #include "model_options.h"
 #include "octavo/base/file.h"
 #include "octavo/runtime/perplexity.h"
+#include "octavo/text/utf8.h"
 #include "progress.h"
 
 namespace octavo::app {
@@ -29,6 +30,10 @@ Examples:
 Result<void> run(const Arguments& arguments) {
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
   OCTAVO_TRY(const std::string text, read_text(arguments.file, kMaxBytes));
+  if (const auto bad = text::invalid_utf8_at(text)) {
+    return fail(ErrorCode::bad_value,
+                fmt::format("{}: not valid UTF-8 at offset {}", arguments.file, *bad));
+  }
   OCTAVO_TRY(const std::unique_ptr<RunningModel> running, open_model(arguments));
   const models::ModelConfig& config = running->loaded.model.config;
   if (arguments.context > config.max_position_embeddings) {
