@@ -24,8 +24,7 @@ struct BenchGroup {
 constexpr BenchGroup kBenchGroups[] = {
     {"roof", roof_cases},         {"gemv", gemv_cases},         {"gemm", gemm_cases},
     {"training", training_cases}, {"quantize", quantize_cases}, {"dequantize", dequantize_cases},
-    {"cast", cast_cases},
-    {"pack", pack_cases},
+    {"cast", cast_cases},         {"pack", pack_cases},
 };
 
 struct Arguments {

@@ -94,8 +94,8 @@ std::shared_ptr<const ProductData> last_or_new(const LastData& last, std::size_t
 
 // ---- Ours ----
 
-AlignedBytes in_format(const std::vector<float>& values,
-                            const std::vector<std::uint8_t>& codes, Format format) {
+AlignedBytes in_format(const std::vector<float>& values, const std::vector<std::uint8_t>& codes,
+                       Format format) {
   const std::size_t bytes = bytes_per_element(format);
   AlignedBytes result(values.size() * bytes);
   if (bytes == 1) {
@@ -141,9 +141,9 @@ struct OurProduct {
   Format a_format;
   AlignedBytes a, c;
   std::vector<float> a_scale, w_scale;
-  std::vector<ops::PackedWeight> packed;     // copies
-  std::vector<AlignedBytes> row_major;  // copies, where none is packed
-  ops::Operand w;                            // without data
+  std::vector<ops::PackedWeight> packed;  // copies
+  std::vector<AlignedBytes> row_major;    // copies, where none is packed
+  ops::Operand w;                         // without data
 
   void run(std::size_t copy) {
     ops::Operand operand{{a_format, a.data(), m, k, k}, {}};

@@ -186,7 +186,7 @@ Judge within_bf16(const Contracted& a, const Contracted& w) {
 
 // A grid of up to 8 x 32 outputs, corners included.
 Checked check_product(const char* name, const float* c, std::size_t m, std::size_t n,
-                             const Judge& judge) {
+                      const Judge& judge) {
   const auto place = [](std::size_t count, std::size_t i, std::size_t of) {
     return of == 1 ? 0 : i * (count - 1) / (of - 1);
   };
@@ -206,7 +206,7 @@ Checked check_product(const char* name, const float* c, std::size_t m, std::size
 
 // recipes null: a peer in bf16.
 Checked check(const TrainingData& d, const Training& training,
-                     const ops::TrainingRecipes* recipes) {
+              const ops::TrainingRecipes* recipes) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   std::fill_n(training.y, d.m * d.n, kNan);
   std::fill_n(training.dx, d.m * d.k, kNan);

@@ -26,8 +26,7 @@ struct Explanation {
 Choice choose(const nn::Linear& layer, Format activations, std::size_t rows, int threads) {
   const kernels::GemmProblem problem{rows, layer.weight.n, layer.weight.k, layer.weight.format,
                                      activations};
-  const kernels::GemmMachine machine =
-      kernels::gemm_machine(*kernels::selected_isa(), threads);
+  const kernels::GemmMachine machine = kernels::gemm_machine(*kernels::selected_isa(), threads);
   const kernels::GemmPlan plan = kernels::plan_gemm(problem, machine);
   return {kernels::kernel_name(plan), kernels::explain(plan, problem, machine)};
 }
@@ -36,13 +35,14 @@ Explanation explain(const nn::Linear& layer, nn::ActivationType type, int thread
                     std::size_t prompt_rows) {
   const ops::PackedWeight& w = layer.weight;
   const bool fp8 = bits_per_element(w.format) == 8;
-  const Format activations = type == nn::ActivationType::f32            ? Format::f32
+  const Format activations = type == nn::ActivationType::f32          ? Format::f32
                              : fp8 && type == nn::ActivationType::fp8 ? Format::e4m3fn
-                                                                        : Format::bf16;
-  const std::string scales = !fp8                 ? ""
-                             : w.scale.width != 0 ? fmt::format(", scale per {} inputs", w.scale.width)
-                             : w.scale.per_strip  ? ", scale per output"
-                                                  : ", scale per tensor";
+                                                                      : Format::bf16;
+  const std::string scales = !fp8 ? ""
+                             : w.scale.width != 0
+                                 ? fmt::format(", scale per {} inputs", w.scale.width)
+                             : w.scale.per_strip ? ", scale per output"
+                                                 : ", scale per tensor";
   return {format_name(w.format) + scales,
           nn::activation_format(layer, type),
           w.n,

@@ -5,9 +5,9 @@
 #include <iterator>
 #include <utility>
 
+#include "bench_measure.h"
 #include "explain.h"
 #include "interrupt.h"
-#include "bench_measure.h"
 #include "model_options.h"
 #include "octavo/base/file.h"
 #include "octavo/base/machine.h"
@@ -68,7 +68,8 @@ Result<std::vector<std::string>> read_prompts(const Arguments& arguments) {
       return fail(ErrorCode::bad_value,
                   "no prompt: -p TEXT, --file FILE, text on standard input, or --chat");
     }
-    prompts.emplace_back(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+    prompts.emplace_back(std::istreambuf_iterator<char>(std::cin),
+                         std::istreambuf_iterator<char>());
   }
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     if (const auto bad = text::invalid_utf8_at(prompts[i])) {
@@ -96,14 +97,15 @@ Result<std::size_t> choose_context(const Arguments& arguments, const RunningMode
                                    std::size_t wanted, std::size_t sequences) {
   const std::size_t most = running.loaded.model.config.max_position_embeddings;
   if (arguments.context && *arguments.context > most) {
-    return fail(ErrorCode::bad_value, fmt::format("--ctx-size {}: the model knows positions up to {}",
-                                                  *arguments.context, most));
+    return fail(
+        ErrorCode::bad_value,
+        fmt::format("--ctx-size {}: the model knows positions up to {}", *arguments.context, most));
   }
   const std::size_t context =
       arguments.context.value_or(std::min(most, std::max(wanted, kUsualContext)));
-  const std::uint64_t bytes =
-      ops::kv_cache_bytes(running.engine->cache_shape(std::min(context, std::max(wanted, std::size_t{1})))) *
-      sequences;
+  const std::uint64_t bytes = ops::kv_cache_bytes(running.engine->cache_shape(
+                                  std::min(context, std::max(wanted, std::size_t{1})))) *
+                              sequences;
   const std::uint64_t available = available_memory();
   if (available != 0 && bytes > available) {
     return fail(ErrorCode::bad_value,
@@ -137,9 +139,9 @@ double read_rate(const RunningModel& running) {
     pool.run(pool.threads(), [&](int part) {
       for (const auto& piece : pieces) {
         const Range range = split(piece.size() / kernels::kReadStep, 1, pool.threads(), part);
-        const std::uint64_t seen = kernels::widest_roof_kernels().read(
-            piece.data() + range.begin * kernels::kReadStep,
-            (range.end - range.begin) * kernels::kReadStep);
+        const std::uint64_t seen =
+            kernels::widest_roof_kernels().read(piece.data() + range.begin * kernels::kReadStep,
+                                                (range.end - range.begin) * kernels::kReadStep);
         asm volatile("" : : "r"(seen) : "memory");
       }
     });
@@ -268,14 +270,14 @@ Result<int> run_prompts(const Arguments& arguments, RunningModel& running,
       chat.add("user", prompt);
       OCTAVO_TRY(text, chat.prompt());
     }
-    OCTAVO_TRY(ids.emplace_back(),
-               encode(running, text,
-                      {.add_special_tokens = !arguments.chat && !arguments.no_special}));
+    OCTAVO_TRY(
+        ids.emplace_back(),
+        encode(running, text, {.add_special_tokens = !arguments.chat && !arguments.no_special}));
     longest = std::max(longest, ids.back().size());
   }
   runtime::GenerateOptions options = options_of(arguments, running);
-  OCTAVO_TRY(options.context, choose_context(arguments, running,
-                                             longest + options.max_new_tokens, prompts.size()));
+  OCTAVO_TRY(options.context,
+             choose_context(arguments, running, longest + options.max_new_tokens, prompts.size()));
   const bool stream = prompts.size() == 1 && !arguments.json;
   if (stream) {
     options.on_text = [](std::size_t, std::string_view piece) {
@@ -404,7 +406,8 @@ void add_sampling_options(CLI::App& command, Arguments& arguments) {
 
 void add_generate(CLI::App& app, int& status) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("generate", "Text from a model, as it is or quantized at load");
+  CLI::App* command =
+      app.add_subcommand("generate", "Text from a model, as it is or quantized at load");
   command->footer(kFooter);
   add_model_options(*command, *arguments);
   command

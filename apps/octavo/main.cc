@@ -31,9 +31,8 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
 
 int run(int argc, char** argv) {
   int status = kFine;
-  CLI::App app(
-      "Octavo: FP8 for C++. Quantizes, inspects, verifies, compares and runs models.",
-      "octavo");
+  CLI::App app("Octavo: FP8 for C++. Quantizes, inspects, verifies, compares and runs models.",
+               "octavo");
   app.formatter(std::make_shared<HelpFormat>());
   app.failure_message(usage_error);
   app.set_version_flag("--version", OCTAVO_VERSION);

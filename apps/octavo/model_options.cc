@@ -40,13 +40,13 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
       ->option_text("N")
       ->capture_default_str();
   command
-      .add_option("--quantize", arguments.quantize,
-                  "Quantize a wide model to block FP8 while it is loaded, with float or ue8m0 scales")
+      .add_option(
+          "--quantize", arguments.quantize,
+          "Quantize a wide model to block FP8 while it is loaded, with float or ue8m0 scales")
       ->option_text("FMT")
       ->check(CLI::IsMember({"float", "ue8m0"}))
       ->group(kLoadGroup);
-  command
-      .add_option("--weight-block-size", arguments.block_size, "Of --quantize")
+  command.add_option("--weight-block-size", arguments.block_size, "Of --quantize")
       ->option_text("ROWS,COLS")
       ->capture_default_str()
       ->group(kLoadGroup);
@@ -59,8 +59,7 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
         ->allow_extra_args(false)
         ->group(kLoadGroup);
   }
-  command
-      .add_flag("--dequantize", arguments.dequantize, "Run the FP8 weights of MODEL in BF16")
+  command.add_flag("--dequantize", arguments.dequantize, "Run the FP8 weights of MODEL in BF16")
       ->group(kLoadGroup);
   command
       .add_option("--activations", arguments.activations,
@@ -116,9 +115,8 @@ Result<std::unique_ptr<RunningModel>> open_model(const ModelArguments& arguments
   OCTAVO_TRY([[maybe_unused]] const Isa isa, kernels::selected_isa());
   auto running = std::make_unique<RunningModel>();
   OCTAVO_TRY(const int threads, choose_threads(arguments.threads));
-  running->threads_why = arguments.threads > 0 && arguments.threads <= threads
-                             ? "as asked"
-                             : allowed_threads().why;
+  running->threads_why =
+      arguments.threads > 0 && arguments.threads <= threads ? "as asked" : allowed_threads().why;
   OCTAVO_TRY(running->checkpoint, open_checkpoint(arguments.model, arguments.open));
   OCTAVO_TRY(running->generation, read_generation(running->checkpoint.directory));
   OCTAVO_TRY(running->tokenizer, text::Tokenizer::load(running->checkpoint.directory));

@@ -42,8 +42,9 @@ Result<void> run(const Arguments& arguments) {
                             config.max_position_embeddings));
   }
   print_model_line(*running, arguments);
-  OCTAVO_TRY(std::vector<text::TokenId> ids,
-             running->tokenizer->encode(text, {.add_special_tokens = false, .parse_special = false}));
+  OCTAVO_TRY(
+      std::vector<text::TokenId> ids,
+      running->tokenizer->encode(text, {.add_special_tokens = false, .parse_special = false}));
   if (arguments.tokens != 0) ids.resize(std::min(ids.size(), arguments.tokens));
   // What the tokenizer puts before a text goes before every window.
   OCTAVO_TRY(const std::vector<text::TokenId> empty, running->tokenizer->encode(""));

@@ -62,8 +62,7 @@ void visit_cgroups(std::string_view controller, const Visit& visit) {
 
 double cgroup_cores() {
   double cores = HUGE_VAL;
-  visit_cgroups("cpu",
-                [&](const std::string& path) { cores = std::min(cores, quota_of(path)); });
+  visit_cgroups("cpu", [&](const std::string& path) { cores = std::min(cores, quota_of(path)); });
   return cores;
 }
 

@@ -97,8 +97,8 @@ void rope(const Step& step, const Value& x, const Rotation& rotation, std::size_
   const kernels::TransformerKernels& kernels = selected();
   for_rows(step, x.rows, x.rows * x.cols, [&](const Range& rows) {
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
-      kernels.rope({x.row(i), x.cols / head_dim, head_dim, half, rotation.cos.row(i),
-                    rotation.sin.row(i)});
+      kernels.rope(
+          {x.row(i), x.cols / head_dim, head_dim, half, rotation.cos.row(i), rotation.sin.row(i)});
     }
   });
 }
@@ -110,9 +110,8 @@ Value attention(const Step& step, const Value& q, const Value& k, const Value& v
   for (const Segment& segment : segments) {
     ops::KvCache& cache = *segment.cache;
     const std::size_t head_dim = cache.shape().head_dim;
-    if (segment.first_row + segment.rows > q.rows || q.cols % head_dim != 0 ||
-        k.rows != q.rows || v.rows != q.rows || k.cols != cache.shape().kv_heads * head_dim ||
-        v.cols != k.cols) {
+    if (segment.first_row + segment.rows > q.rows || q.cols % head_dim != 0 || k.rows != q.rows ||
+        v.rows != q.rows || k.cols != cache.shape().kv_heads * head_dim || v.cols != k.cols) {
       refuse("attention", q,
              fmt::format("rows to {}, heads of {}, k and v of {} heads",
                          segment.first_row + segment.rows, head_dim, cache.shape().kv_heads));

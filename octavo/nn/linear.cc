@@ -22,8 +22,8 @@ ops::Operand as_f32(const Value& x) {
 }
 
 ops::Operand as_bf16(const Step& step, const Value& x) {
-  auto* rounded = reinterpret_cast<std::uint16_t*>(
-      step.arena.bytes(x.rows * x.cols * sizeof(std::uint16_t)));
+  auto* rounded =
+      reinterpret_cast<std::uint16_t*>(step.arena.bytes(x.rows * x.cols * sizeof(std::uint16_t)));
   return ops::round_activations(x.data, x.cols, x.rows, x.cols, rounded, step.context);
 }
 

@@ -29,7 +29,7 @@ class Inputs {
   const Step& step_;
   const Value x_;
   std::optional<ops::Operand> f32_, bf16_, fp8_;
-  std::size_t group_ = 0;                 // of fp8_
+  std::size_t group_ = 0;                  // of fp8_
   std::optional<float> activation_scale_;  // of fp8_
 };
 

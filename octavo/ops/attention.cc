@@ -45,8 +45,8 @@ class Products {
     const Isa isa = selected_level("attention");
     static constexpr kernels::Arithmetic kFma = kernels::Arithmetic::fma;
     const kernels::GemmProblem problem{rows, kKvPage, kKvPage, cache, Format::f32};
-    kernel_ = kernels::gemm_kernel(
-        kernels::plan_gemm(problem, kernels::gemm_machine(isa, 1), {}, kFma));
+    kernel_ =
+        kernels::gemm_kernel(kernels::plan_gemm(problem, kernels::gemm_machine(isa, 1), {}, kFma));
     pack_ = &kernels::pack_kernels(isa);
   }
 
@@ -66,9 +66,8 @@ class Products {
     return ceil_div(rows_, panel) * panel * kernels::kChunk;
   }
 
-  void multiply(const float* packed, const void* weights, const Scales& weight_scale,
-                std::size_t n, std::size_t k, float* c, std::size_t c_stride,
-                AlignedBytes& scratch) const {
+  void multiply(const float* packed, const void* weights, const Scales& weight_scale, std::size_t n,
+                std::size_t k, float* c, std::size_t c_stride, AlignedBytes& scratch) const {
     kernel_({.m = rows_,
              .n = n,
              .k = k,
@@ -151,15 +150,13 @@ class Block {
   void add_chunk(const float* packed_q, const Range& chunk) {
     const std::size_t count = chunk.end - chunk.begin;
     float* scores = floats(scratch_.scores, rows_ * kAttentionChunk);
-    const std::size_t key_strip =
-        kernels::packed_weight_bytes(cache_.shape().format, kStrip, dim_);
+    const std::size_t key_strip = kernels::packed_weight_bytes(cache_.shape().format, kStrip, dim_);
     const float* key_scales = cache_.key_scales(args_.layer, head_);
     const Scales scale = key_scales == nullptr
                              ? Scales{&kOne, 0, 0, kAllBlocks, false}
                              : Scales{key_scales + chunk.begin, kStrip, 0, kAllBlocks, true};
-    products_.multiply(packed_q,
-                       cache_.keys(args_.layer, head_) + chunk.begin / kStrip * key_strip, scale,
-                       count, dim_, scores, kAttentionChunk, scratch_.gemm);
+    products_.multiply(packed_q, cache_.keys(args_.layer, head_) + chunk.begin / kStrip * key_strip,
+                       scale, count, dim_, scores, kAttentionChunk, scratch_.gemm);
     for (std::size_t row = 0; row < rows_; ++row) weigh(scores + row * kAttentionChunk, row, chunk);
     add_values(scores, chunk);
   }

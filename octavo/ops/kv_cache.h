@@ -17,7 +17,7 @@ inline constexpr std::size_t kKvPage = 128;
 struct KvCacheShape {
   std::size_t layers, kv_heads, head_dim;
   std::size_t capacity;  // tokens
-  Format format;         // bf16, f32, or e4m3fn with a scale per token, head, and of keys and values
+  Format format;  // bf16, f32, or e4m3fn with a scale per token, head, and of keys and values
 };
 
 // Bytes that a cache of this shape takes when it is full.
@@ -51,8 +51,8 @@ class KvCache {
   }
 
   KvCacheShape shape_;
-  std::size_t tokens_;           // capacity in whole pages
-  std::size_t key_head_bytes_;   // of one layer and head
+  std::size_t tokens_;            // capacity in whole pages
+  std::size_t key_head_bytes_;    // of one layer and head
   std::size_t value_page_bytes_;  // of one page of one layer and head
   AlignedBytes keys_, values_;
   std::vector<float> key_scales_, value_scales_;

@@ -58,7 +58,8 @@ void gather(const PackedWeight& w, std::size_t n, float* dst) {
 WeightPacker::WeightPacker(Format format, std::size_t n, std::size_t k) {
   check_operand("WeightPacker", "w", {{format, nullptr, 0, k, k}, {}, false});
   if (n > 0 && !is_addressable(n, k, k, format)) {
-    throw ContractError(fmt::format("WeightPacker: given ({}, {}), expected one that memory can hold", n, k));
+    throw ContractError(
+        fmt::format("WeightPacker: given ({}, {}), expected one that memory can hold", n, k));
   }
   weight_ = {format, n, k, AlignedBytes(kernels::packed_weight_bytes(format, n, k)), {}};
 }
@@ -78,8 +79,7 @@ void WeightPacker::add(std::size_t row, const ConstMatrix& rows, const Context& 
   }
   if (rows.rows == 0) return;
   const kernels::PackKernels& kernels = kernels::pack_kernels(selected_level("WeightPacker::add"));
-  const std::size_t strip_bytes =
-      kernels::packed_weight_bytes(weight_.format, kStrip, weight_.k);
+  const std::size_t strip_bytes = kernels::packed_weight_bytes(weight_.format, kStrip, weight_.k);
   std::uint8_t* packed = weight_.bytes.data() + row / kStrip * strip_bytes;
   const std::size_t all = kernels::strips(rows.rows);
   const int parts = static_cast<int>(

@@ -13,8 +13,8 @@ namespace octavo::runtime {
 
 struct EngineOptions {
   nn::ActivationType activations = nn::ActivationType::fp8;
-  Format kv_cache = Format::bf16;  // bf16, e4m3fn, f32
-  std::size_t prompt_chunk = 512;  // tokens that run together
+  Format kv_cache = Format::bf16;    // bf16, e4m3fn, f32
+  std::size_t prompt_chunk = 512;    // tokens that run together
   const Context* context = nullptr;  // null: default_context()
 };
 

@@ -36,8 +36,8 @@ class Generation {
 
   Result<void> add(std::span<const std::int32_t> prompt) {
     const std::size_t index = runs_.size();
-    const std::size_t most = options_.context != 0 ? options_.context
-                                                   : prompt.size() + options_.max_new_tokens;
+    const std::size_t most =
+        options_.context != 0 ? options_.context : prompt.size() + options_.max_new_tokens;
     if (prompt.empty()) {
       return fail(ErrorCode::bad_value, fmt::format("prompt {} has no tokens", index + 1));
     }
@@ -56,9 +56,14 @@ class Generation {
       own = std::make_unique<Sequence>(engine_.sequence(prompt.size() + room));
     }
     Sequence* sequence = own ? own.get() : reused(prompt);
-    runs_.push_back({index, std::move(own), sequence, Sampler(sampling), std::move(stop),
+    runs_.push_back({index,
+                     std::move(own),
+                     sequence,
+                     Sampler(sampling),
+                     std::move(stop),
                      text::DecodeStream(tokenizer_, {.skip_special = true}),
-                     {prompt.begin(), prompt.end()}, room});
+                     {prompt.begin(), prompt.end()},
+                     room});
     result_.sequences.emplace_back();
     result_.times.prompt_tokens += prompt.size();
     return {};
@@ -121,8 +126,7 @@ class Generation {
       fed_.push_back(&run);
       result_.times.bytes_read += static_cast<double>(engine_.kv_bytes(run.sequence->length));
     }
-    if (!feeds_.empty())
-      result_.times.bytes_read += static_cast<double>(engine_.weight_bytes());
+    if (!feeds_.empty()) result_.times.bytes_read += static_cast<double>(engine_.weight_bytes());
     return !feeds_.empty();
   }
 

@@ -16,8 +16,8 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using Names = std::set<std::string>;
 
-const std::vector<std::string> kOps = {"roof",       "gemv", "gemm", "training", "quantize",
-                                       "dequantize", "cast", "pack"};
+const std::vector<std::string> kOps = {"roof",     "gemv",       "gemm", "training",
+                                       "quantize", "dequantize", "cast", "pack"};
 
 Names keys_of(const nlohmann::json& object) {
   Names keys;
@@ -145,8 +145,8 @@ TEST(Bench, JsonHasExactlyItsKeys) {
 TEST(Bench, ResultsOfRaggedShapesAreRight) {
   for (const std::string& level : kernel_levels()) {
     const Outcome run = run_octavo(
-        {"bench", "--quick", "--quiet", "--op", "gemv,gemm,training,quantize,dequantize,cast,pack", "--m",
-         "3", "--n", "131", "--k", "202", "--threads", "1", "--json"},
+        {"bench", "--quick", "--quiet", "--op", "gemv,gemm,training,quantize,dequantize,cast,pack",
+         "--m", "3", "--n", "131", "--k", "202", "--threads", "1", "--json"},
         "OCTAVO_CPU=" + level + " ");
     ASSERT_EQ(run.status, 0) << level << run.err;
     const nlohmann::json json = run.json();
