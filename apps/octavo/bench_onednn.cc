@@ -164,7 +164,7 @@ Training make_training(const TrainingData& data, int threads, bool preferred) {
   add(d.g, g, tag::ab, d.w, w, tag::ab, m, n, k);
   add(d.g, g, tag::ba, d.x, x, tag::ab, n, m, k);
   const auto result = [&](std::size_t i) {
-    return static_cast<const float*>(t->steps[i].dst.get_data_handle());
+    return static_cast<float*>(t->steps[i].dst.get_data_handle());
   };
   return {[t] { t->run(); }, result(0), result(1), result(2)};
 }
