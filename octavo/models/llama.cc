@@ -17,9 +17,13 @@ nn::Rotation rotation(const Step& step, const Llama& model, std::span<const nn::
   for (const nn::Segment& segment : segments) {
     for (std::size_t i = 0; i < segment.rows; ++i) {
       const std::size_t position = segment.position + i, row = segment.first_row + i;
-      const bool longer = dynamic && position >= model.config.max_position_embeddings;
-      rope_cos_sin(longer ? rope_frequencies(model.config, position + 1) : model.rope, position,
-                   angles.cos.row(row), angles.sin.row(row));
+      float* cos = angles.cos.row(row);
+      float* sin = angles.sin.row(row);
+      if (dynamic && position >= model.config.max_position_embeddings) {
+        rope_cos_sin(rope_frequencies(model.config, position + 1), position, cos, sin);
+      } else {
+        rope_cos_sin(model.rope, position, cos, sin);
+      }
     }
   }
   return angles;

@@ -25,13 +25,13 @@ struct PromptCache {
 
 struct GenerateOptions {
   std::size_t max_new_tokens = 128;
-  std::size_t context = 0;   // tokens of a sequence, prompt included; 0: as many as are asked for
-  SamplingOptions sampling;  // sequence i draws with seed + i
-  std::vector<std::int32_t> eos_token_ids;
-  std::vector<std::string> stop;                 // strings that end the text and are not in it
+  std::size_t context = 0;  // tokens of a sequence, prompt included; 0: as many as are asked for
+  SamplingOptions sampling = {};  // sequence i draws with seed + i
+  std::vector<std::int32_t> eos_token_ids = {};
+  std::vector<std::string> stop = {};            // strings that end the text and are not in it
   PromptCache* cache = nullptr;                  // for one prompt, with a context; or null
   const std::atomic<bool>* interrupt = nullptr;  // looked at with every token
-  std::function<void(std::size_t sequence, std::string_view piece)> on_text;
+  std::function<void(std::size_t sequence, std::string_view piece)> on_text = {};
 };
 
 enum class FinishReason : std::uint8_t {

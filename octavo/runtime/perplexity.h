@@ -12,10 +12,10 @@
 namespace octavo::runtime {
 
 struct PerplexityOptions {
-  std::size_t context = 1024;               // tokens of a window; windows follow one another
-  std::optional<std::int32_t> first_token;  // put before every window (BOS), not predicted
+  std::size_t context = 1024;                    // tokens of a window; windows follow one another
+  std::optional<std::int32_t> first_token = {};  // put before every window (BOS), not predicted
   const std::atomic<bool>* interrupt = nullptr;
-  std::function<void(std::size_t done, std::size_t total)> on_progress;  // tokens
+  std::function<void(std::size_t done, std::size_t total)> on_progress = {};  // tokens
 };
 
 struct Perplexity {
