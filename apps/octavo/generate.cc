@@ -103,17 +103,8 @@ Result<std::size_t> choose_context(const Arguments& arguments, const RunningMode
   }
   const std::size_t context =
       arguments.context.value_or(std::min(most, std::max(wanted, kUsualContext)));
-  const std::uint64_t bytes = ops::kv_cache_bytes(running.engine->cache_shape(
-                                  std::min(context, std::max(wanted, std::size_t{1})))) *
-                              sequences;
-  const std::uint64_t available = available_memory();
-  if (available != 0 && bytes > available) {
-    return fail(ErrorCode::bad_value,
-                fmt::format("a context of {} takes {} of KV cache, {} of memory are available: "
-                            "--ctx-size, --kv-cache-dtype fp8",
-                            std::min(context, wanted), human_bytes(static_cast<double>(bytes)),
-                            human_bytes(static_cast<double>(available))));
-  }
+  OCTAVO_TRY(const std::uint64_t bytes,
+             check_kv_cache(running, std::min(context, wanted), sequences));
   if (!arguments.quiet) {
     print_err("context: up to {} tokens (the model knows {}), KV cache {} for {}\n", context, most,
               human_bytes(static_cast<double>(bytes)), std::min(context, wanted));
@@ -156,10 +147,11 @@ struct Rates {
   double prompt_tps, generate_tps, bandwidth_share;
 };
 
-Rates rates_of(const runtime::GenerateTimes& times, const RunningModel& running) {
+// roof: read_rate(), or 0 where it was not measured.
+Rates rates_of(const runtime::GenerateTimes& times, double roof) {
   Rates rates{times.prompt_tps(), times.generate_tps(), 0};
-  const double roof = times.steps > 0 ? read_rate(running) : 0;
-  if (roof > 0) rates.bandwidth_share = 1e-9 * times.bytes_read / times.generate_seconds / roof;
+  if (roof > 0 && times.steps > 0)
+    rates.bandwidth_share = 1e-9 * times.bytes_read / times.generate_seconds / roof;
   return rates;
 }
 
@@ -294,7 +286,7 @@ Result<int> run_prompts(const Arguments& arguments, RunningModel& running,
       print_out("--- {}\n{}\n", i + 1, result.sequences[i].text);
   }
   const bool rated = arguments.json || !arguments.quiet;
-  const Rates rates = rated ? rates_of(result.times, running) : Rates{};
+  const Rates rates = rates_of(result.times, rated ? read_rate(running) : 0);
   if (arguments.json) print_result_json(result, rates);
   if (!arguments.quiet) print_rates(result.times, rates);
   return status_of(result);
@@ -305,7 +297,9 @@ Result<int> run_conversation(const Arguments& arguments, RunningModel& running) 
   OCTAVO_TRY(Chat chat, Chat::open(running, arguments));
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
   runtime::GenerateOptions options = options_of(arguments, running);
-  OCTAVO_TRY(options.context, choose_context(arguments, running, kUsualContext, 1));
+  OCTAVO_TRY(options.context,
+             choose_context(arguments, running, arguments.context.value_or(kUsualContext), 1));
+  const double roof = arguments.quiet ? 0 : read_rate(running);
   runtime::PromptCache cache;
   options.cache = &cache;
   options.on_text = [](std::size_t, std::string_view piece) {
@@ -326,16 +320,13 @@ Result<int> run_conversation(const Arguments& arguments, RunningModel& running) 
     print_out("\n");
     if (const int status = status_of(result); status != kFine) return status;
     chat.add("assistant", result.sequences[0].text);
-    if (!arguments.quiet) print_rates(result.times, rates_of(result.times, running));
+    if (!arguments.quiet) print_rates(result.times, rates_of(result.times, roof));
   }
   return kFine;
 }
 
 Result<void> save(const Arguments& arguments, const RunningModel& running) {
   OCTAVO_TRY(const std::optional<QuantizeOptions> options, quantize_options(arguments));
-  if (!options) {
-    return fail(ErrorCode::bad_value, "--save writes what --quantize makes: add --quantize");
-  }
   OCTAVO_TRY(const ConversionPlan plan, plan_quantize(running.checkpoint, *options));
   ConversionOptions run;
   run.threads = running.pool->threads();
@@ -349,7 +340,20 @@ Result<void> save(const Arguments& arguments, const RunningModel& running) {
   return {};
 }
 
+Result<void> check_arguments(const Arguments& arguments) {
+  const auto refuse = [](const char* what) { return fail(ErrorCode::bad_value, what); };
+  if (!arguments.save.empty() && arguments.quantize.empty())
+    return refuse("--save writes what --quantize makes: add --quantize");
+  if (!arguments.system.empty() && !arguments.chat) return refuse("--system goes with --chat");
+  const bool conversation =
+      arguments.chat && arguments.prompts.empty() && arguments.file.empty() && !arguments.explain;
+  if (arguments.json && conversation)
+    return refuse("--json goes with a prompt: -p TEXT or --file FILE");
+  return {};
+}
+
 Result<int> run(const Arguments& arguments) {
+  OCTAVO_CHECK(check_arguments(arguments));
   std::vector<std::string> prompts;
   if (!arguments.explain) {
     OCTAVO_TRY(prompts, read_prompts(arguments));
@@ -442,7 +446,7 @@ void add_generate(CLI::App& app, int& status) {
   add_sampling_options(*command, *arguments);
   command->callback([arguments, &status] {
     const Result<int> result = run(*arguments);
-    status = result ? finish_output(*result) : report_error(result.error());
+    status = result ? *result : report_error(result.error());
   });
 }
 

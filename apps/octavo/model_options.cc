@@ -93,6 +93,9 @@ Result<std::optional<QuantizeOptions>> quantize_options(const ModelArguments& ar
       return fail(ErrorCode::bad_value,
                   "--modules-to-not-convert and --modules-to-convert go with --quantize");
     }
+    if (arguments.block_size != kBlockSize) {
+      return fail(ErrorCode::bad_value, "--weight-block-size goes with --quantize");
+    }
     return std::nullopt;
   }
   if (arguments.dequantize) {
@@ -113,6 +116,8 @@ Result<std::optional<QuantizeOptions>> quantize_options(const ModelArguments& ar
 Result<std::unique_ptr<RunningModel>> open_model(const ModelArguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
   OCTAVO_TRY([[maybe_unused]] const Isa isa, kernels::selected_isa());
+  models::LoadOptions options;
+  OCTAVO_TRY(options.quantize, quantize_options(arguments));
   auto running = std::make_unique<RunningModel>();
   OCTAVO_TRY(const int threads, choose_threads(arguments.threads));
   running->threads_why =
@@ -122,8 +127,6 @@ Result<std::unique_ptr<RunningModel>> open_model(const ModelArguments& arguments
   OCTAVO_TRY(running->tokenizer, text::Tokenizer::load(running->checkpoint.directory));
   running->pool = std::make_unique<ThreadPool>(threads);
   running->context = {running->pool.get()};
-  models::LoadOptions options;
-  OCTAVO_TRY(options.quantize, quantize_options(arguments));
   options.dequantize = arguments.dequantize;
   options.pairing = arguments.pairing;
   options.context = &running->context;
@@ -146,6 +149,19 @@ Result<std::unique_ptr<RunningModel>> open_model(const ModelArguments& arguments
   return running;
 }
 
+Result<std::uint64_t> check_kv_cache(const RunningModel& running, std::size_t tokens,
+                                     std::size_t sequences) {
+  const std::uint64_t bytes = ops::kv_cache_bytes(running.engine->cache_shape(tokens)) * sequences;
+  const std::uint64_t available = available_memory();
+  if (available == 0 || bytes <= available) return bytes;
+  return fail(
+      ErrorCode::bad_value,
+      fmt::format("a context of {} tokens takes {} of KV cache, {} of memory are available: "
+                  "--ctx-size, --kv-cache-dtype fp8",
+                  tokens, human_bytes(static_cast<double>(bytes)),
+                  human_bytes(static_cast<double>(available))));
+}
+
 void print_model_line(const RunningModel& running, const ModelArguments& arguments) {
   if (arguments.quiet) return;
   const models::LoadReport& report = running.loaded.report;
@@ -153,6 +169,8 @@ void print_model_line(const RunningModel& running, const ModelArguments& argumen
             running.loaded.model.config.architecture, report.fp8_layers, report.wide_layers,
             human_bytes(static_cast<double>(report.weight_bytes)),
             human_seconds(running.load_seconds));
+  print_err("       memory while loading: at most {} beside the weights\n",
+            human_bytes(static_cast<double>(report.buffer_bytes)));
   print_err("run:   {}, activations {}, KV cache {}, {} threads ({})\n",
             isa_name(*kernels::selected_isa()), arguments.activations, arguments.kv_cache,
             running.pool->threads(), running.threads_why);

@@ -15,11 +15,13 @@
 
 namespace octavo::app {
 
+inline constexpr const char* kBlockSize = "128,128";
+
 struct ModelArguments {
   std::string model;
   int threads = 0;
   std::string quantize;  // "", "float", "ue8m0"
-  std::string block_size = "128,128";
+  std::string block_size = kBlockSize;
   std::vector<std::string> not_convert;
   std::vector<std::string> convert;
   bool dequantize = false;
@@ -49,6 +51,10 @@ struct RunningModel {
   std::string threads_why;
   double load_seconds = 0;
 };
+
+// What a KV cache of so many tokens takes; bad_value where memory does not hold it.
+Result<std::uint64_t> check_kv_cache(const RunningModel& running, std::size_t tokens,
+                                     std::size_t sequences);
 
 // Loads with a progress bar; notes of the loader go to stderr.
 Result<std::unique_ptr<RunningModel>> open_model(const ModelArguments& arguments);

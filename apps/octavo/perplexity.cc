@@ -41,16 +41,20 @@ Result<void> run(const Arguments& arguments) {
                 fmt::format("--ctx-size {}: the model knows positions up to {}", arguments.context,
                             config.max_position_embeddings));
   }
+  OCTAVO_TRY([[maybe_unused]] const std::uint64_t bytes,
+             check_kv_cache(*running, arguments.context, 1));
   print_model_line(*running, arguments);
   OCTAVO_TRY(
       std::vector<text::TokenId> ids,
       running->tokenizer->encode(text, {.add_special_tokens = false, .parse_special = false}));
   if (arguments.tokens != 0) ids.resize(std::min(ids.size(), arguments.tokens));
-  // What the tokenizer puts before a text goes before every window.
-  OCTAVO_TRY(const std::vector<text::TokenId> empty, running->tokenizer->encode(""));
+  // What the tokenizer puts before a text (not what it puts behind) goes before every window.
+  OCTAVO_TRY(const std::vector<text::TokenId> around, running->tokenizer->encode(""));
+  OCTAVO_TRY(const std::vector<text::TokenId> one, running->tokenizer->encode("a"));
+  const bool has_first = !around.empty() && !one.empty() && around.front() == one.front();
   runtime::PerplexityOptions options;
   options.context = arguments.context;
-  if (!empty.empty()) options.first_token = static_cast<std::int32_t>(empty.front());
+  if (has_first) options.first_token = static_cast<std::int32_t>(around.front());
   options.interrupt = &catch_interrupts();
   Progress progress("perplexity", arguments.quiet, "tokens");
   options.on_progress = [&](std::size_t done, std::size_t total) { progress.update(done, total); };
@@ -96,7 +100,7 @@ void add_perplexity(CLI::App& app, int& status) {
   command->add_flag("--json", arguments->json, "One JSON object on stdout");
   command->callback([arguments, &status] {
     const auto done = run(*arguments);
-    status = done ? finish_output(kFine) : report_error(done.error());
+    status = done ? kFine : report_error(done.error());
   });
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "octavo/base/float_mode.h"
+
 namespace octavo::models {
 namespace {
 
@@ -11,6 +13,7 @@ using nn::Value;
 // cos and sin for the positions of all rows.
 nn::Rotation rotation(const Step& step, const Llama& model, std::span<const nn::Segment> segments,
                       std::size_t rows) {
+  const DefaultFloatMode mode;
   const std::size_t half = model.rope.inv_freq.size();
   const nn::Rotation angles{step.value(rows, half), step.value(rows, half)};
   const bool dynamic = model.config.rope.type == RopeType::dynamic;

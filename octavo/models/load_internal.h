@@ -36,7 +36,7 @@ class ParameterReader {
   Result<nn::Linear> linear(const std::string& module, std::size_t n, std::size_t k, bool bias,
                             const RowRange* rows = nullptr);
 
-  // Names that nothing asked for, those that `is_extra` knows apart.
+  // Names that nothing asked for.
   std::vector<std::string> unread() const;
   void mark_read(std::string_view tensor) { read_.emplace(tensor); }
 

@@ -45,7 +45,7 @@ std::array<Value, sizeof...(Layers)> linears(const Step& step, const Value& x,
   return {linear(step, inputs, layers)...};
 }
 
-// What activations become for this layer, and why not FP8 where it is not: "e4m3fn, 1x128".
+// What activations become for this layer: "e4m3fn, 1x128".
 std::string activation_format(const Linear& layer, ActivationType activations);
 
 }  // namespace octavo::nn

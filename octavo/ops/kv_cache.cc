@@ -6,6 +6,7 @@
 
 #include "octavo/base/ceil_div.h"
 #include "octavo/base/error.h"
+#include "octavo/base/float_mode.h"
 #include "octavo/formats/traits.h"
 #include "octavo/kernels/gemm/layout.h"
 #include "octavo/kernels/select.h"
@@ -15,6 +16,12 @@ namespace octavo::ops {
 namespace {
 
 using kernels::packed_weight_offset;
+
+double kv_cache_bytes_as_double(const KvCacheShape& shape) {
+  return 2.0 * static_cast<double>(shape.layers) * static_cast<double>(shape.kv_heads) *
+         static_cast<double>(shape.head_dim) * static_cast<double>(shape.capacity) *
+         static_cast<double>(bytes_per_element(shape.format));
+}
 
 std::size_t whole_pages(std::size_t tokens) { return ceil_div(tokens, kKvPage) * kKvPage; }
 
@@ -56,11 +63,16 @@ std::size_t kv_cache_bytes(const KvCacheShape& shape) {
 KvCache::KvCache(const KvCacheShape& shape) : shape_(shape), tokens_(whole_pages(shape.capacity)) {
   const bool known =
       shape.format == Format::bf16 || shape.format == Format::f32 || shape.format == Format::e4m3fn;
-  if (!known || shape.layers == 0 || shape.kv_heads == 0 || shape.head_dim == 0 ||
+  // No sum or product below overflows.
+  constexpr std::size_t kMostHeads = std::size_t{1} << 20, kMostTokens = std::size_t{1} << 28;
+  const bool small = shape.layers <= kMostHeads && shape.kv_heads <= kMostHeads &&
+                     shape.head_dim <= kMostHeads && shape.capacity <= kMostTokens &&
+                     kv_cache_bytes_as_double(shape) < 0x1p56;
+  if (!known || !small || shape.layers == 0 || shape.kv_heads == 0 || shape.head_dim == 0 ||
       shape.capacity == 0) {
     throw ContractError(fmt::format(
         "KvCache: given {} layers, {} heads of {}, {} tokens in {}, expected at least one of each, "
-        "in bf16, f32 or e4m3fn",
+        "in bf16, f32 or e4m3fn, and no more than memory can hold",
         shape.layers, shape.kv_heads, shape.head_dim, shape.capacity, format_name(shape.format)));
   }
   const std::size_t heads = shape.layers * shape.kv_heads;
@@ -82,6 +94,7 @@ void KvCache::append(std::size_t layer, std::size_t position, std::size_t count,
                     "tokens up to {}",
                     layer, position, position + count, shape_.layers, shape_.capacity));
   }
+  const DefaultFloatMode mode;
   const std::size_t dim = shape_.head_dim, element = bytes_per_element(shape_.format);
   thread_local std::vector<std::uint8_t> codes;
   codes.resize(2 * dim * element);

@@ -1,10 +1,13 @@
 #include "octavo/ops/quantize_activations.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
 #include "octavo/base/ceil_div.h"
+#include "octavo/base/error.h"
 #include "octavo/base/float_mode.h"
 #include "octavo/formats/traits.h"
 #include "octavo/kernels/select.h"
@@ -65,8 +68,24 @@ void quantize_row(const kernels::CastKernels& cast, const float* x, std::size_t 
   }
 }
 
+namespace {
+
+void check_args(const char* operation, const QuantizeActivationsArgs& args,
+                const Context& context) {
+  check_context(operation, context);
+  if (args.cols == 0 || args.group == 0 || (args.rows > 1 && args.stride < args.cols) ||
+      (args.rows > 0 && (args.x == nullptr || args.codes == nullptr || args.scales == nullptr))) {
+    throw ContractError(fmt::format(
+        "{}: given ({}, {}) of stride {} in groups of {}, expected columns, a group of at least "
+        "one, a stride of at least a row, memory",
+        operation, args.rows, args.cols, args.stride, args.group));
+  }
+}
+
+}  // namespace
+
 Operand quantize_activations(const QuantizeActivationsArgs& given, const Context& context) {
-  check_context("quantize_activations", context);
+  check_args("quantize_activations", given, context);
   QuantizeActivationsArgs args = given;
   args.group = std::min(args.group, args.cols);
   const kernels::CastKernels& cast = kernels::cast_kernels(selected_level("quantize_activations"));
@@ -84,7 +103,11 @@ Operand quantize_activations(const QuantizeActivationsArgs& given, const Context
 
 Operand quantize_activations_static(const QuantizeActivationsArgs& args, float scale,
                                     const Context& context) {
-  check_context("quantize_activations_static", context);
+  check_args("quantize_activations_static", args, context);
+  if (!(scale > 0) || !std::isfinite(scale)) {
+    throw ContractError(fmt::format(
+        "quantize_activations_static: given scale {}, expected a positive number", scale));
+  }
   const kernels::CastKernels& cast =
       kernels::cast_kernels(selected_level("quantize_activations_static"));
   args.scales[0] = scale;

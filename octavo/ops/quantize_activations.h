@@ -18,6 +18,7 @@ struct QuantizeActivationsArgs {
   float* scales;        // (rows, ceil(cols / group))
 };
 
+// ContractError: no columns, a group of 0, memory that is not there.
 // The same bits for a row whatever the others. A group of zeros has scale 1 (the original: 0 / 0).
 // What is not finite gives NaN codes: groups with it take their scale from the largest finite f32.
 Operand quantize_activations(const QuantizeActivationsArgs& args,

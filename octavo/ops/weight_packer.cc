@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "octavo/base/ceil_div.h"
+#include "octavo/base/float_mode.h"
 #include "octavo/formats/convert.h"
 #include "octavo/formats/traits.h"
 #include "octavo/kernels/gemm/layout.h"
@@ -78,6 +79,7 @@ void WeightPacker::add(std::size_t row, const ConstMatrix& rows, const Context& 
         format_name(weight_.format)));
   }
   if (rows.rows == 0) return;
+  rows_ += rows.rows;
   const kernels::PackKernels& kernels = kernels::pack_kernels(selected_level("WeightPacker::add"));
   const std::size_t strip_bytes = kernels::packed_weight_bytes(weight_.format, kStrip, weight_.k);
   std::uint8_t* packed = weight_.bytes.data() + row / kStrip * strip_bytes;
@@ -94,12 +96,17 @@ void WeightPacker::add(std::size_t row, const ConstMatrix& rows, const Context& 
 PackedWeight WeightPacker::finish(const ScaleGrid& scale) {
   const Operand whole{{weight_.format, nullptr, weight_.n, weight_.k, weight_.k}, scale, false};
   check_scale("WeightPacker::finish", "w", whole);
+  if (rows_ != weight_.n) {
+    throw ContractError(fmt::format("WeightPacker::finish: given {} rows, expected all of ({}, {})",
+                                    rows_, weight_.n, weight_.k));
+  }
   weight_.scale = pack_scales(whole);
   return std::move(weight_);
 }
 
 void gather_rows(const PackedWeight& w, const std::int32_t* ids, std::size_t count, float* dst,
                  std::size_t dst_stride) {
+  const DefaultFloatMode mode;
   check_packed("gather_rows", w);
   for (std::size_t i = 0; i < count; ++i) {
     if (ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= w.n) {

@@ -19,11 +19,12 @@ class WeightPacker {
   // begin at a multiple of kPackRows or are no whole rows of it.
   void add(std::size_t row, const ConstMatrix& rows, const Context& context = default_context());
 
-  // `scale` as an Operand has it, of the whole weight.
+  // `scale` as an Operand has it, of the whole weight. ContractError: rows did not come.
   PackedWeight finish(const ScaleGrid& scale);
 
  private:
   PackedWeight weight_;
+  std::size_t rows_ = 0;  // that came
 };
 
 // Rows `ids` of a packed weight as f32, scales multiplied in: row i to dst + i * dst_stride. The

@@ -29,10 +29,21 @@ nn::Step Engine::step(nn::Arena& arena) const {
           options_.context != nullptr ? *options_.context : default_context()};
 }
 
+Result<void> Engine::check_tokens(std::span<const std::int32_t> tokens) const {
+  const std::size_t vocab = model_.config.vocab_size;
+  for (const std::int32_t id : tokens) {
+    if (id >= 0 && static_cast<std::size_t>(id) < vocab) continue;
+    return fail(ErrorCode::bad_model,
+                fmt::format("token {} is none of the model's {}: tokenizer.json and config.json do "
+                            "not belong together",
+                            id, vocab));
+  }
+  return {};
+}
+
 nn::Value Engine::hidden_states(std::span<const Feed> feeds) {
   ids_.clear();
   segments_.clear();
-  const std::size_t vocab = model_.config.vocab_size;
   for (const Feed& feed : feeds) {
     const std::size_t capacity = feed.sequence->cache.shape().capacity;
     if (feed.tokens.empty() || feed.tokens.size() > capacity - feed.sequence->length) {
@@ -40,11 +51,12 @@ nn::Value Engine::hidden_states(std::span<const Feed> feeds) {
           "Engine: given {} tokens after {}, expected at least one and at most {} in all",
           feed.tokens.size(), feed.sequence->length, capacity));
     }
-    for (const std::int32_t id : feed.tokens) {
-      if (id < 0 || static_cast<std::size_t>(id) >= vocab) {
-        throw ContractError(
-            fmt::format("Engine: given token {}, expected one of 0 to {}", id, vocab - 1));
-      }
+    if (const auto known = check_tokens(feed.tokens); !known) {
+      throw ContractError("Engine: given " + known.error().message);
+    }
+    for (const nn::Segment& other : segments_) {
+      if (other.cache == &feed.sequence->cache)
+        throw ContractError("Engine: given one sequence twice, expected different ones");
     }
     segments_.push_back(
         {&feed.sequence->cache, ids_.size(), feed.tokens.size(), feed.sequence->length});
@@ -61,7 +73,7 @@ nn::Value Engine::logits(const nn::Value& hidden) {
   return models::logits(step(logits_arena_), model_, hidden);
 }
 
-std::span<const float> Engine::prefill(const Feed& feed) {
+nn::Value Engine::prefill(const Feed& feed) {
   nn::Value hidden{};
   for (std::size_t at = 0; at < feed.tokens.size(); at += options_.prompt_chunk) {
     const std::size_t count = std::min(options_.prompt_chunk, feed.tokens.size() - at);
@@ -69,8 +81,7 @@ std::span<const float> Engine::prefill(const Feed& feed) {
     hidden = hidden_states(std::span(&piece, 1));
   }
   if (hidden.rows == 0) throw ContractError("Engine: given no tokens, expected at least one");
-  const nn::Value last = logits({hidden.row(hidden.rows - 1), 1, hidden.cols});
-  return {last.data, last.cols};
+  return logits({hidden.row(hidden.rows - 1), 1, hidden.cols});
 }
 
 nn::Value Engine::decode(std::span<const Feed> feeds) { return logits(hidden_states(feeds)); }

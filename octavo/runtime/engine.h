@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "octavo/base/error.h"
 #include "octavo/models/llama.h"
 #include "octavo/nn/arena.h"
 #include "octavo/ops/kv_cache.h"
@@ -42,15 +43,18 @@ class Engine {
   Sequence sequence(std::size_t capacity) const;
   ops::KvCacheShape cache_shape(std::size_t capacity) const;
 
+  // bad_model: an id that the model does not have, which a tokenizer of another model gives.
+  Result<void> check_tokens(std::span<const std::int32_t> tokens) const;
+
   // Hidden states of all tokens, feed by feed; valid until the next call. ContractError: more
-  // tokens than a sequence has room for, an id beyond the vocabulary.
+  // tokens than a sequence has room for, a sequence twice, an id beyond the vocabulary.
   nn::Value hidden_states(std::span<const Feed> feeds);
 
   // (rows, vocab_size) of hidden states; valid until the next call of this or any other.
   nn::Value logits(const nn::Value& hidden);
 
-  // Feeds all tokens, in chunks; the logits of the last one.
-  std::span<const float> prefill(const Feed& feed);
+  // Feeds all tokens, in chunks; the logits of the last one, (1, vocab_size).
+  nn::Value prefill(const Feed& feed);
 
   // The next token of each sequence: (feeds, vocab_size), each feed having one token.
   nn::Value decode(std::span<const Feed> feeds);

@@ -46,6 +46,7 @@ class Generation {
                   fmt::format("prompt {} has {} tokens, which leave no room in a context of {}",
                               index + 1, prompt.size(), most));
     }
+    OCTAVO_CHECK(engine_.check_tokens(prompt));
     const std::size_t room = std::min(options_.max_new_tokens, most - prompt.size());
     SamplingOptions sampling = options_.sampling;
     sampling.seed += index;
@@ -74,8 +75,8 @@ class Generation {
     for (Run& run : runs_) {
       if (stopped()) break;
       const auto fresh = std::span<const std::int32_t>(run.history).subspan(run.sequence->length);
-      const std::span<const float> logits = engine_.prefill({run.sequence, fresh});
-      OCTAVO_CHECK(choose(run, {const_cast<float*>(logits.data()), logits.size()}));
+      const nn::Value logits = engine_.prefill({run.sequence, fresh});
+      OCTAVO_CHECK(choose(run, {logits.data, logits.cols}));
     }
     result_.times.prompt_seconds = seconds_since(start);
     const auto decode_start = std::chrono::steady_clock::now();
@@ -105,13 +106,14 @@ class Generation {
   // prompt is run in any case.
   Sequence* reused(std::span<const std::int32_t> prompt) {
     PromptCache& cache = *options_.cache;
-    if (!cache.sequence) {
+    if (!cache.sequence || cache.sequence->cache.shape().capacity < options_.context) {
       cache.sequence.emplace(engine_.sequence(options_.context));
       cache.tokens.clear();
     }
     const auto [mismatch, unused] = std::ranges::mismatch(prompt, cache.tokens);
     const auto common = static_cast<std::size_t>(mismatch - prompt.begin());
     cache.sequence->length = std::min(common, prompt.size() - 1);
+    cache.tokens.resize(cache.sequence->length);
     result_.times.cached_tokens += cache.sequence->length;
     return &*cache.sequence;
   }

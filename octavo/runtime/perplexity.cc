@@ -43,6 +43,8 @@ Result<Perplexity> perplexity(Engine& engine, std::span<const std::int32_t> toke
                 fmt::format("a text of {} tokens in windows of {}: at least 2 are needed",
                             tokens.size(), options.context));
   }
+  OCTAVO_CHECK(engine.check_tokens(tokens));
+  if (options.first_token) OCTAVO_CHECK(engine.check_tokens(std::span(&*options.first_token, 1)));
   const Context& context =
       engine.options().context != nullptr ? *engine.options().context : default_context();
   Perplexity result;

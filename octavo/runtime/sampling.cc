@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 
+#include "octavo/base/float_mode.h"
 #include "octavo/base/threefry.h"
 
 namespace octavo::runtime {
@@ -129,6 +130,7 @@ std::int32_t Sampler::draw(std::uint64_t index) const {
 
 Result<std::int32_t> Sampler::sample(std::span<float> logits, std::span<const std::int32_t> history,
                                      std::uint64_t index) {
+  const DefaultFloatMode mode;
   if (options_.repetition_penalty != 1) penalize(logits, history);
   std::size_t best = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {

@@ -1,4 +1,4 @@
-// Where an element lies in the packed layouts of gemm.h. For the scalar code and the tests;
+// Where an element lies in the packed layouts of gemm.h. For scalar code and tests;
 // instruction-set files have these numbers in their shuffles.
 #pragma once
 
