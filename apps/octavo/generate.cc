@@ -1,5 +1,7 @@
+#include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -292,9 +294,21 @@ Result<int> run_prompts(const Arguments& arguments, RunningModel& running,
   return status_of(result);
 }
 
+// False where a signal came first: a read would be gone on with after it.
+bool wait_for_input() {
+  catch_interrupts();
+  if (std::cin.rdbuf()->in_avail() > 0) return true;
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  while (::poll(&input, 1, -1) < 0) {
+    if (errno != EINTR || caught_signal() != 0) return caught_signal() == 0;
+  }
+  return true;
+}
+
 // A turn for each line of input.
 Result<int> run_conversation(const Arguments& arguments, RunningModel& running) {
   OCTAVO_TRY(Chat chat, Chat::open(running, arguments));
+  std::ios::sync_with_stdio(false);  // a buffer of its own, which wait_for_input() sees
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
   runtime::GenerateOptions options = options_of(arguments, running);
   OCTAVO_TRY(options.context,
@@ -309,8 +323,13 @@ Result<int> run_conversation(const Arguments& arguments, RunningModel& running) 
   if (terminal && !arguments.quiet) print_err("An empty line or Ctrl-D ends the conversation.\n");
   while (true) {
     if (terminal) print_err("> ");
+    if (!wait_for_input()) return 128 + caught_signal();
     std::string line;
     if (!std::getline(std::cin, line) || (terminal && line.empty())) break;
+    if (text::invalid_utf8_at(line)) {
+      print_warning("the line is not UTF-8 and was not sent");
+      continue;
+    }
     chat.add("user", line);
     OCTAVO_TRY(const std::string prompt, chat.prompt());
     OCTAVO_TRY(const std::vector<std::int32_t> ids,
@@ -331,11 +350,18 @@ Result<void> save(const Arguments& arguments, const RunningModel& running) {
   ConversionOptions run;
   run.threads = running.pool->threads();
   run.stop = &catch_interrupts();
-  OCTAVO_TRY(const ConversionReport report,
-             quantize_checkpoint(running.checkpoint, plan, *options, run, arguments.save));
+  const auto report = quantize_checkpoint(running.checkpoint, plan, *options, run, arguments.save);
+  if (!report && report.error().code == ErrorCode::interrupted) {
+    return fail(
+        ErrorCode::interrupted,
+        fmt::format("{} holds an unfinished model: `octavo quantize {} {} --resume` with the "
+                    "options of this command goes on",
+                    arguments.save, arguments.model, arguments.save));
+  }
+  if (!report) return std::unexpected(report.error());
   if (!arguments.quiet) {
     print_err("saved: {} ({})\n", printable(arguments.save),
-              human_bytes(static_cast<double>(report.bytes_out)));
+              human_bytes(static_cast<double>(report->bytes_out)));
   }
   return {};
 }
@@ -345,6 +371,7 @@ Result<void> check_arguments(const Arguments& arguments) {
   if (!arguments.save.empty() && arguments.quantize.empty())
     return refuse("--save writes what --quantize makes: add --quantize");
   if (!arguments.system.empty() && !arguments.chat) return refuse("--system goes with --chat");
+  if (text::invalid_utf8_at(arguments.system)) return refuse("--system is not UTF-8");
   const bool conversation =
       arguments.chat && arguments.prompts.empty() && arguments.file.empty() && !arguments.explain;
   if (arguments.json && conversation)
@@ -389,6 +416,7 @@ void add_sampling_options(CLI::App& command, Arguments& arguments) {
       ->group(kGroup);
   command.add_option("--top-k", arguments.top_k, "Of the K best; 0: all")
       ->option_text("K")
+      ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 40))
       ->group(kGroup);
   command.add_option("--top-p", arguments.top_p, "Of the best that make up P")
       ->option_text("P")
@@ -403,6 +431,7 @@ void add_sampling_options(CLI::App& command, Arguments& arguments) {
       ->group(kGroup);
   command.add_option("--seed,-s", arguments.seed, "The same seed draws the same text")
       ->option_text("N")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62))
       ->group(kGroup);
 }
 
@@ -446,7 +475,7 @@ void add_generate(CLI::App& app, int& status) {
   add_sampling_options(*command, *arguments);
   command->callback([arguments, &status] {
     const Result<int> result = run(*arguments);
-    status = result ? *result : report_error(result.error());
+    status = result ? *result : status_of_error(result.error());
   });
 }
 

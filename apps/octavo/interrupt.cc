@@ -3,6 +3,8 @@
 #include <array>
 #include <csignal>
 
+#include "command.h"
+
 namespace octavo::app {
 namespace {
 
@@ -36,6 +38,12 @@ const std::atomic<bool>& catch_interrupts() {
     ::sigaction(kSignals[i], &action, nullptr);
   }
   return stop;
+}
+
+int status_of_error(const Error& error) {
+  const int status = report_error(error);
+  return error.code == ErrorCode::interrupted && caught_signal() != 0 ? 128 + caught_signal()
+                                                                      : status;
 }
 
 int caught_signal() { return number.load(); }

@@ -12,10 +12,12 @@ namespace {
 
 struct Arguments : ModelArguments {
   std::string file;
-  std::size_t context = 1024;
+  std::optional<std::size_t> context;  // usual: kUsualWindow, or what the model knows
   std::size_t tokens = 0;
   bool json = false;
 };
+
+constexpr std::size_t kUsualWindow = 1024;
 
 constexpr const char* kFooter =
     R"(The text is cut into windows of --ctx-size tokens that know nothing of each other; in each, every
@@ -36,30 +38,32 @@ Result<void> run(const Arguments& arguments) {
   }
   OCTAVO_TRY(const std::unique_ptr<RunningModel> running, open_model(arguments));
   const models::ModelConfig& config = running->loaded.model.config;
-  if (arguments.context > config.max_position_embeddings) {
+  const std::size_t context =
+      arguments.context.value_or(std::min(kUsualWindow, config.max_position_embeddings));
+  if (context > config.max_position_embeddings) {
     return fail(ErrorCode::bad_value,
-                fmt::format("--ctx-size {}: the model knows positions up to {}", arguments.context,
+                fmt::format("--ctx-size {}: the model knows positions up to {}", context,
                             config.max_position_embeddings));
   }
-  OCTAVO_TRY([[maybe_unused]] const std::uint64_t bytes,
-             check_kv_cache(*running, arguments.context, 1));
   print_model_line(*running, arguments);
   OCTAVO_TRY(
       std::vector<text::TokenId> ids,
       running->tokenizer->encode(text, {.add_special_tokens = false, .parse_special = false}));
   if (arguments.tokens != 0) ids.resize(std::min(ids.size(), arguments.tokens));
+  const std::vector<std::int32_t> tokens(ids.begin(), ids.end());
+  OCTAVO_TRY([[maybe_unused]] const std::uint64_t bytes,
+             check_kv_cache(*running, std::min(context, tokens.size() + 1), 1));
   // What the tokenizer puts before a text (not what it puts behind) goes before every window.
   OCTAVO_TRY(const std::vector<text::TokenId> around, running->tokenizer->encode(""));
   OCTAVO_TRY(const std::vector<text::TokenId> one, running->tokenizer->encode("a"));
   const bool has_first = !around.empty() && !one.empty() && around.front() == one.front();
   runtime::PerplexityOptions options;
-  options.context = arguments.context;
+  options.context = context;
   if (has_first) options.first_token = static_cast<std::int32_t>(around.front());
   options.interrupt = &catch_interrupts();
   Progress progress("perplexity", arguments.quiet, "tokens");
   options.on_progress = [&](std::size_t done, std::size_t total) { progress.update(done, total); };
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<std::int32_t> tokens(ids.begin(), ids.end());
   const auto result = runtime::perplexity(*running->engine, tokens, options);
   progress.finish();
   if (!result) return std::unexpected(result.error());
@@ -70,13 +74,14 @@ Result<void> run(const Arguments& arguments) {
                 {"tokens", result->predicted},
                 {"seconds", seconds},
                 {"negative_log_likelihood", result->negative_log_likelihood},
-                {"ctx_size", arguments.context}});
+                {"ctx_size", context}});
     return {};
   }
   print_out("perplexity {:.4f} over {} tokens in windows of {}\n", result->perplexity,
-            result->predicted, arguments.context);
-  print_err("time:  {}, {:.1f} tokens per second\n", human_seconds(seconds),
-            static_cast<double>(tokens.size()) / seconds);
+            result->predicted, context);
+  if (!arguments.quiet)
+    print_err("time:  {}, {:.1f} tokens per second\n", human_seconds(seconds),
+              static_cast<double>(tokens.size()) / seconds);
   return {};
 }
 
@@ -91,16 +96,18 @@ void add_perplexity(CLI::App& app, int& status) {
   command->add_option("--file,-f", arguments->file, "The text, UTF-8")
       ->option_text("FILE")
       ->required();
-  command->add_option("--ctx-size,-c", arguments->context, "Tokens of a window")
+  command
+      ->add_option("--ctx-size,-c", arguments->context,
+                   "Tokens of a window (usual: 1024, or what the model knows)")
       ->option_text("N")
-      ->check(CLI::Range(std::size_t{2}, std::size_t{1} << 24))
-      ->capture_default_str();
+      ->check(CLI::Range(std::size_t{2}, std::size_t{1} << 24));
   command->add_option("--tokens", arguments->tokens, "Only the first N of the text; 0: all")
-      ->option_text("N");
+      ->option_text("N")
+      ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 40));
   command->add_flag("--json", arguments->json, "One JSON object on stdout");
   command->callback([arguments, &status] {
     const auto done = run(*arguments);
-    status = done ? kFine : report_error(done.error());
+    status = done ? kFine : status_of_error(done.error());
   });
 }
 

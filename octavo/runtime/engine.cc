@@ -73,9 +73,10 @@ nn::Value Engine::logits(const nn::Value& hidden) {
   return models::logits(step(logits_arena_), model_, hidden);
 }
 
-nn::Value Engine::prefill(const Feed& feed) {
+nn::Value Engine::prefill(const Feed& feed, const std::atomic<bool>* interrupt) {
   nn::Value hidden{};
   for (std::size_t at = 0; at < feed.tokens.size(); at += options_.prompt_chunk) {
+    if (interrupt != nullptr && interrupt->load()) return {};
     const std::size_t count = std::min(options_.prompt_chunk, feed.tokens.size() - at);
     const Feed piece{feed.sequence, feed.tokens.subspan(at, count)};
     hidden = hidden_states(std::span(&piece, 1));

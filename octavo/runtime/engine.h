@@ -2,6 +2,7 @@
 // several sequences side by side. Logits have the same bits whichever way it is done.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -53,8 +54,9 @@ class Engine {
   // (rows, vocab_size) of hidden states; valid until the next call of this or any other.
   nn::Value logits(const nn::Value& hidden);
 
-  // Feeds all tokens, in chunks; the logits of the last one, (1, vocab_size).
-  nn::Value prefill(const Feed& feed);
+  // Feeds all tokens, in chunks; the logits of the last one, (1, vocab_size). No rows where
+  // `interrupt` was set before the last chunk.
+  nn::Value prefill(const Feed& feed, const std::atomic<bool>* interrupt = nullptr);
 
   // The next token of each sequence: (feeds, vocab_size), each feed having one token.
   nn::Value decode(std::span<const Feed> feeds);

@@ -43,7 +43,8 @@ class Generation {
     }
     if (prompt.size() >= most) {
       return fail(ErrorCode::bad_value,
-                  fmt::format("prompt {} has {} tokens, which leave no room in a context of {}",
+                  fmt::format("prompt {} has {} tokens, which leave no room in a context of {}: "
+                              "a shorter prompt, or a larger --ctx-size",
                               index + 1, prompt.size(), most));
     }
     OCTAVO_CHECK(engine_.check_tokens(prompt));
@@ -75,7 +76,8 @@ class Generation {
     for (Run& run : runs_) {
       if (stopped()) break;
       const auto fresh = std::span<const std::int32_t>(run.history).subspan(run.sequence->length);
-      const nn::Value logits = engine_.prefill({run.sequence, fresh});
+      const nn::Value logits = engine_.prefill({run.sequence, fresh}, options_.interrupt);
+      if (logits.rows == 0) break;
       OCTAVO_CHECK(choose(run, {logits.data, logits.cols}));
     }
     result_.times.prompt_seconds = seconds_since(start);

@@ -51,10 +51,8 @@ Result<Perplexity> perplexity(Engine& engine, std::span<const std::int32_t> toke
   const std::size_t step = options.context - before;
   std::vector<std::int32_t> window;
   std::vector<double> loss(kRowsAtOnce);
-  Sequence sequence = engine.sequence(options.context);
+  Sequence sequence = engine.sequence(std::min(options.context, tokens.size() + before));
   for (std::size_t at = 0; at < tokens.size(); at += step) {
-    if (options.interrupt != nullptr && options.interrupt->load())
-      return fail(ErrorCode::interrupted, "stopped");
     const std::size_t count = std::min(step, tokens.size() - at);
     window.assign(before, options.first_token.value_or(0));
     window.insert(window.end(), tokens.begin() + static_cast<std::ptrdiff_t>(at),
@@ -62,6 +60,8 @@ Result<Perplexity> perplexity(Engine& engine, std::span<const std::int32_t> toke
     sequence.length = 0;
     const std::size_t chunk = engine.options().prompt_chunk;
     for (std::size_t first = 0; first < window.size(); first += chunk) {
+      if (options.interrupt != nullptr && options.interrupt->load())
+        return fail(ErrorCode::interrupted, "stopped");
       const std::size_t rows = std::min(chunk, window.size() - first);
       const Feed feed{&sequence, std::span<const std::int32_t>(window).subspan(first, rows)};
       const nn::Value hidden = engine.hidden_states(std::span(&feed, 1));
