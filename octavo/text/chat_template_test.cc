@@ -129,6 +129,22 @@ TEST(ChatTemplateLimits, HoldForHostileTemplates) {
   }
 }
 
+// Loops that hold loops would be destroyed one inside the other, and a loop in itself never.
+TEST(ChatTemplateLimits, ALoopThatIsOverHoldsNothing) {
+  const Result<std::string> chain = render(
+      "{%- set ns = namespace(c=1, chain=1) -%}{%- for i in range(100000) -%}"
+      "{%- for j in [1] -%}{%- set ns.c = loop -%}{%- endfor -%}"
+      "{%- set x = ns.c.changed(ns.chain) -%}{%- set ns.chain = ns.c -%}{%- endfor -%}");
+  ASSERT_TRUE(chain) << chain.error().message;
+  EXPECT_EQ(*chain, "");
+  const Result<std::string> itself = render(
+      "{% set ns = namespace() %}{% for i in [1] %}{% set ns.l = loop %}"
+      "{{ loop.changed(loop) }} {{ loop.changed(loop) }} {% endfor %}"
+      "{{ ns.l.changed(ns.l) }} {{ ns.l.changed(ns.l) }}");
+  ASSERT_TRUE(itself) << itself.error().message;
+  EXPECT_EQ(*itself, "True False True True");
+}
+
 TEST(ChatTemplateLimits, AreTheCallers) {
   ChatOptions options;
   options.limits.steps = 100;

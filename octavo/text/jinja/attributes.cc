@@ -81,7 +81,8 @@ Value loop_changed(Renderer& renderer, const Value& self, Arguments& arguments) 
   Loop& loop = **self.get<std::shared_ptr<Loop>>();
   const Value now = Value::tuple(arguments.positional);
   const bool same = loop.changed && equal(Value::tuple(*loop.changed), now, renderer.budget());
-  loop.changed = arguments.positional;
+  // Only an open loop keeps values: close() clears them, which ends chains and cycles of loops.
+  if (loop.source) loop.changed = arguments.positional;
   return Value(!same);
 }
 
