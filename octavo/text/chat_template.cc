@@ -79,12 +79,12 @@ Result<std::string> ChatTemplate::render(const OrderedJson& messages, const Orde
   jinja::Renderer renderer({limits.steps, limits.bytes, limits.output_bytes}, options.now);
   try {
     std::vector<std::pair<std::string, jinja::Value>> variables;
-    variables.emplace_back("messages", jinja::from_json(chat));
-    variables.emplace_back("tools", jinja::from_json(tools));
+    variables.emplace_back("messages", jinja::from_json(chat, renderer.budget()));
+    variables.emplace_back("tools", jinja::from_json(tools, renderer.budget()));
     variables.emplace_back("documents", jinja::Value());
     variables.emplace_back("add_generation_prompt", jinja::Value(options.add_generation_prompt));
     for (const auto& [key, value] : options.variables.items())
-      variables.emplace_back(key, jinja::from_json(value));
+      variables.emplace_back(key, jinja::from_json(value, renderer.budget()));
     return renderer.render(tree_->block, variables);
   } catch (const jinja::Failure& failure) {
     return failed(name_, failure, renderer.line());

@@ -188,6 +188,27 @@ TEST(ChatTemplateMessages, KeepTheOrderOfKeys) {
   EXPECT_EQ(*got, R"({"b": 1, "a": {"d": 2.0, "c": null}}[{"z": 1, "y": 2}])");
 }
 
+// A list of 20,000 ranges that `range` makes of n, and how many of them differ.
+std::string unique_ranges(const std::string& range) {
+  return "{% set ns = namespace(all=[]) %}{% for i in range(200) %}{% set part = "
+         "namespace(all=[]) %}{% for j in range(100) %}{% set n = i * 100 + j %}{% set part.all = "
+         "part.all + [" +
+         range + "] %}{% endfor %}{% set ns.all = ns.all + part.all %}{% endfor %}" +
+         "{{ ns.all | unique | list | length }}";
+}
+
+// Keys of every kind spread over the buckets; those that do not are paid for.
+TEST(ChatTemplateLimits, StepsAreLinearInTheKeys) {
+  EXPECT_EQ(render(unique_ranges("range(n)")).value_or("failed"), "20000");
+  // The same hash for all.
+  EXPECT_THAT(error_of(unique_ranges("range(n * -1000003, n * -1000002)")), HasSubstr("steps"));
+  ChatOptions options;
+  options.limits.steps = 20'000 * 20;
+  const std::string functions =
+      "{{ (['a'] * 20000) | map(attribute='upper') | unique | list | length }}";
+  EXPECT_EQ(render(functions, options).value_or("failed"), "20000");
+}
+
 class ReadChatTemplates : public testing::Test {
  protected:
   ReadChatTemplates() {

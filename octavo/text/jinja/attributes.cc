@@ -28,11 +28,10 @@ Value view_of(const Value& self, DictPart part) {
   return Value(View{part, *self.get<std::shared_ptr<const Dict>>()});
 }
 
-Value dict_get(Renderer& renderer, const Value& self, Arguments& arguments) {
+Value dict_get(Renderer&, const Value& self, Arguments& arguments) {
   const auto given = bind(arguments, "get", {"", ""}, 1);
   if (!is_hashable(*given[0]))
     fail_render(fmt::format("unhashable type: '{}'", type_name(*given[0])));
-  if (const std::string* key = given[0]->as_text()) renderer.budget().text(key->size());
   if (const Value* found = self.as_dict()->find(*given[0])) return *found;
   return given[1].value_or(Value());
 }
@@ -153,7 +152,6 @@ std::optional<std::size_t> position(std::int64_t index, std::size_t size) {
 std::optional<Value> find_item(const Value& value, const Value& key, Budget& budget) {
   if (const Dict* dict = value.as_dict()) {
     if (!is_hashable(key)) return std::nullopt;
-    if (const std::string* text = key.as_text()) budget.text(text->size());
     const Value* found = dict->find(key);
     return found == nullptr ? std::nullopt : std::optional(*found);
   }

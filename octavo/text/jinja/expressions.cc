@@ -87,10 +87,9 @@ Values Renderer::evaluate_all(const std::vector<ExprPtr>& exprs) {
 
 Value Renderer::evaluate_dict(const Expr& expr) {
   budget_.text(expr.children.size() * sizeof(Value));
-  auto dict = std::make_shared<Dict>();
+  auto dict = std::make_shared<Dict>(budget_);
   for (std::size_t i = 0; i + 1 < expr.children.size(); i += 2) {
     Value key = evaluate(*expr.children[i]);
-    if (const std::string* text = key.as_text()) budget_.text(text->size());
     Value value = evaluate(*expr.children[i + 1]);
     dict->set(std::move(key), std::move(value));
   }

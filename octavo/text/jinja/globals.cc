@@ -29,7 +29,7 @@ Value make_range(Renderer&, Arguments& arguments) {
 std::shared_ptr<Dict> dict_of(Renderer& renderer, Arguments& arguments, std::string_view callee) {
   if (arguments.positional.size() > 1)
     fail_render(fmt::format("{} takes at most 1 argument without a name", callee));
-  auto dict = std::make_shared<Dict>();
+  auto dict = std::make_shared<Dict>(renderer.budget());
   if (!arguments.positional.empty()) {
     Value source = arguments.positional[0];
     if (source.as_dict() != nullptr)

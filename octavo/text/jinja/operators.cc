@@ -269,7 +269,6 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
     dict = view->dict.get();
   if (dict != nullptr) {
     if (!is_hashable(item)) fail_render(fmt::format("unhashable type: '{}'", type_name(item)));
-    if (const std::string* key = item.as_text()) budget.text(key->size());
     return dict->find(item) != nullptr;
   }
   if (const Range* range = container.get<Range>(); range != nullptr && item.as_integer()) {

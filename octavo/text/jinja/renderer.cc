@@ -366,7 +366,7 @@ void Renderer::set_parameters(const Macro& macro, Arguments& arguments) {
     scope_->set("caller", caller ? *std::move(caller) : Value::undefined("no caller is defined"));
   }
   if (macro.uses_kwargs) {
-    auto kwargs = std::make_shared<Dict>();
+    auto kwargs = std::make_shared<Dict>(budget_);
     for (auto& [name, value] : named) kwargs->set(Value::text(name), std::move(value));
     scope_->set("kwargs", Value(std::shared_ptr<const Dict>(std::move(kwargs))));
   } else if (!named.empty()) {

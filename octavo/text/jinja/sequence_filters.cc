@@ -105,7 +105,7 @@ Value unique(Renderer& renderer, const Value& value, Arguments& arguments) {
   const auto given = bind(arguments, "unique", {"case_sensitive", "attribute"});
   const Getter getter = make_getter(renderer, given[1]);
   return generate(renderer.budget(), [&](Values& items) {
-    Dict seen;
+    Dict seen(renderer.budget());
     for (const Value& item : all_items(value, renderer.budget())) {
       Value key = getter(item);
       if (!given_true(given[0])) key = without_case(renderer, key);

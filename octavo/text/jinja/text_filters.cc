@@ -156,7 +156,7 @@ Value format(Renderer& renderer, const Value& value, Arguments& arguments) {
     fail_render("format takes positional or named values, not both");
   Value values = Value::tuple(arguments.positional);
   if (!arguments.named.empty()) {
-    auto dict = std::make_shared<Dict>();
+    auto dict = std::make_shared<Dict>(renderer.budget());
     for (const auto& [name, named] : arguments.named) dict->set(Value::text(name), named);
     values = Value(std::shared_ptr<const Dict>(std::move(dict)));
   }

@@ -157,10 +157,13 @@ inline constexpr int kMaxDepth = 200;
 inline constexpr std::size_t kMaxWeight = 100;  // of a tuple as a key: hashing visits every element
 int depth_of(const Values& items);              // 1 plus the largest; checked
 
+// Of keys, paid for like everything that visits text or elements.
 struct ValueHash {
+  Budget* budget;
   std::size_t operator()(const Value& value) const;
 };
 struct KeyEqual {
+  Budget* budget;
   bool operator()(const Value& a, const Value& b) const;
 };
 
@@ -169,6 +172,8 @@ struct Dict {
   std::unordered_map<Value, std::size_t, ValueHash, KeyEqual> index;
   int depth = 1;
 
+  // The budget outlives the dict.
+  explicit Dict(Budget& budget) : index(0, ValueHash{&budget}, KeyEqual{&budget}) {}
   void set(Value key, Value value);  // fail_render where the key is not hashable
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
