@@ -172,7 +172,11 @@ std::optional<Value> find_item(const Value& value, const Value& key, Budget& bud
   }
   if (const Range* range = value.get<Range>()) {
     const auto at = position(*index, static_cast<std::size_t>(range->size()));
-    if (at) return Value(range->start + static_cast<std::int64_t>(*at) * range->step);
+    // Unsigned: the element fits in 64 bits, its distance from the start may not.
+    if (at) {
+      return Value(static_cast<std::int64_t>(static_cast<std::uint64_t>(range->start) +
+                                             *at * static_cast<std::uint64_t>(range->step)));
+    }
   }
   return std::nullopt;
 }
