@@ -187,7 +187,7 @@ std::optional<Value> find_attribute(const Value& value, std::string_view name, B
   if (const auto* undefined = value.get<Undefined>()) fail_render(*undefined->why);
   if (name.starts_with('_')) return std::nullopt;
   if (const auto* space = value.get<Namespace*>()) {
-    const Value* found = (*space)->find(name);
+    const Value* found = (*space)->find(name, budget);
     return found == nullptr ? std::nullopt : std::optional(*found);
   }
   if (value.is_text()) return find_text_method(value, name);

@@ -72,7 +72,7 @@ Value Renderer::evaluate(const Expr& expr) {
 }
 
 Value Renderer::evaluate_name(const Expr& expr) {
-  if (const Value* value = scope_->find(expr.name)) return *value;
+  if (const Value* value = scope_->find(expr.name, budget_)) return *value;
   if (expr.name == "lipsum") fail_unsupported("the function 'lipsum' is not supported");
   return Value::undefined(fmt::format("'{}' is undefined", expr.name));
 }

@@ -192,12 +192,15 @@ bool Range::operator==(const Range& other) const {
   return start == other.start && (size() == 1 || step == other.step);
 }
 
-const Value* Namespace::find(std::string_view name) const {
-  const auto found = std::ranges::find(attributes, name, [](const auto& a) { return a.first; });
+const Value* Namespace::find(std::string_view name, Budget& budget) const {
+  budget.search(attributes.size());
+  const auto found =
+      std::ranges::find(attributes, name, [](const auto& a) { return std::string_view(a.first); });
   return found == attributes.end() ? nullptr : &found->second;
 }
 
-void Namespace::set(std::string_view name, Value value) {
+void Namespace::set(std::string_view name, Value value, Budget& budget) {
+  budget.search(attributes.size());
   for (auto& [key, old] : attributes) {
     if (key != name) continue;
     old = std::move(value);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "octavo/base/error.h"
+#include "octavo/text/jinja/limits.h"
 
 namespace octavo::jinja {
 
@@ -30,12 +31,6 @@ struct Failure {
 [[noreturn]] void fail_render(std::string message);
 [[noreturn]] void fail_unsupported(std::string message);
 
-struct Limits {
-  std::uint64_t steps = 5'000'000;      // expressions, statements and elements touched
-  std::uint64_t bytes = 512 << 20;      // of text read and written, all together
-  std::size_t output_bytes = 64 << 20;  // of one text, the result or one on the way
-};
-
 // What a rendering has used. Every loop over elements or text is paid for here, first.
 class Budget {
  public:
@@ -44,7 +39,8 @@ class Budget {
   void text(std::uint64_t bytes);   // read
   void build(std::uint64_t bytes);  // one text of this size
   void build_elements(std::uint64_t count);
-  void check_size(std::uint64_t bytes) const;  // of a text that grows
+  void check_size(std::uint64_t bytes) const;           // of a text that grows
+  void search(std::size_t names) { step(names / 16); }  // comparing names is cheap
 
  private:
   Limits limits_;
@@ -98,8 +94,8 @@ struct Iterator {
 // Owned by the renderer, as it may hold itself.
 struct Namespace {
   std::vector<std::pair<std::string, Value>> attributes;
-  const Value* find(std::string_view name) const;
-  void set(std::string_view name, Value value);
+  const Value* find(std::string_view name, Budget& budget) const;
+  void set(std::string_view name, Value value, Budget& budget);
 };
 struct Arguments {
   Values positional;
