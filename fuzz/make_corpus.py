@@ -213,6 +213,8 @@ def chat_templates():
     yield "deep", "{{ " + "[" * 500
     yield "namespace_in_itself", "{% set n = namespace() %}{% set n.n = n %}{{ n.n.n is sameas n }}{{ n }}"
     yield "loop_in_itself", "{% set n = namespace() %}{% for i in [1] %}{% set n.l = loop %}{{ loop.changed(n) }}{% endfor %}{{ n.l.last }}"
+    yield "loop_kept", ("{% set n = namespace(c=1, l=1) %}{% for i in range(200) %}{% for j in [1] %}{% set n.c = loop %}{% endfor %}"
+                        "{% set x = n.c.changed(n.l) %}{% set x = n.c.changed(n.c) %}{% set n.l = n.c %}{% endfor %}")
     yield "macro_in_namespace", "{% set n = namespace() %}{% for i in [1] %}{% macro m() %}{{ i }}{{ n.m }}{% endmacro %}{% set n.m = m %}{% endfor %}{{ n.m() }}"
 
 

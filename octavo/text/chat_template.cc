@@ -75,16 +75,15 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view text, std::string_view
 Result<std::string> ChatTemplate::render(const OrderedJson& messages, const OrderedJson& tools,
                                          const ChatOptions& options) const {
   OCTAVO_TRY(const OrderedJson chat, normalized_messages(messages));
-  const TemplateLimits& limits = options.limits;
-  jinja::Renderer renderer({limits.steps, limits.bytes, limits.output_bytes}, options.now);
+  jinja::Renderer renderer(options.limits, options.now);
   try {
     std::vector<std::pair<std::string, jinja::Value>> variables;
-    variables.emplace_back("messages", jinja::from_json(chat));
-    variables.emplace_back("tools", jinja::from_json(tools));
+    variables.emplace_back("messages", jinja::from_json(chat, renderer.budget()));
+    variables.emplace_back("tools", jinja::from_json(tools, renderer.budget()));
     variables.emplace_back("documents", jinja::Value());
     variables.emplace_back("add_generation_prompt", jinja::Value(options.add_generation_prompt));
     for (const auto& [key, value] : options.variables.items())
-      variables.emplace_back(key, jinja::from_json(value));
+      variables.emplace_back(key, jinja::from_json(value, renderer.budget()));
     return renderer.render(tree_->block, variables);
   } catch (const jinja::Failure& failure) {
     return failed(name_, failure, renderer.line());
@@ -109,10 +108,16 @@ Result<void> read_template_files(const fs::path& directory, ChatTemplates& templ
   std::vector<std::pair<std::string, fs::path>> files;
   if (fs::is_regular_file(directory / "chat_template.jinja", ignored))
     files.emplace_back("default", directory / "chat_template.jinja");
-  for (const fs::directory_entry& entry :
-       fs::directory_iterator(directory / "additional_chat_templates", ignored)) {
-    if (entry.path().extension() == ".jinja")
-      files.emplace_back(entry.path().stem().string(), entry.path());
+  const fs::path additional = directory / "additional_chat_templates";
+  std::error_code error;
+  for (fs::directory_iterator entry(additional, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".jinja")
+      files.emplace_back(entry->path().stem().string(), entry->path());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return fail(ErrorCode::io,
+                fmt::format("{}: cannot list this: {}", additional.string(), error.message()));
   }
   std::ranges::sort(files);
   for (const auto& [name, path] : files) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -14,15 +13,9 @@
 
 #include "octavo/base/error.h"
 #include "octavo/base/json.h"
+#include "octavo/text/jinja/limits.h"
 
 namespace octavo {
-
-// A template that needs more is refused: an error, never a hang.
-struct TemplateLimits {
-  std::uint64_t steps = 5'000'000;      // expressions, statements, elements of lists
-  std::uint64_t bytes = 512 << 20;      // of text read and written on the way, all together
-  std::size_t output_bytes = 64 << 20;  // of one text
-};
 
 struct ChatOptions {
   bool add_generation_prompt = false;
@@ -31,7 +24,7 @@ struct ChatOptions {
   OrderedJson variables = OrderedJson::object();
   // For strftime_now; the time of this machine where it is not given.
   std::optional<std::chrono::local_seconds> now;
-  TemplateLimits limits;
+  jinja::Limits limits;
 };
 
 class ChatTemplate {

@@ -129,6 +129,22 @@ TEST(ChatTemplateLimits, HoldForHostileTemplates) {
   }
 }
 
+// Loops that hold loops would be destroyed one inside the other, and a loop in itself never.
+TEST(ChatTemplateLimits, ALoopThatIsOverHoldsNothing) {
+  const Result<std::string> chain = render(
+      "{%- set ns = namespace(c=1, chain=1) -%}{%- for i in range(100000) -%}"
+      "{%- for j in [1] -%}{%- set ns.c = loop -%}{%- endfor -%}"
+      "{%- set x = ns.c.changed(ns.chain) -%}{%- set ns.chain = ns.c -%}{%- endfor -%}");
+  ASSERT_TRUE(chain) << chain.error().message;
+  EXPECT_EQ(*chain, "");
+  const Result<std::string> itself = render(
+      "{% set ns = namespace() %}{% for i in [1] %}{% set ns.l = loop %}"
+      "{{ loop.changed(loop) }} {{ loop.changed(loop) }} {% endfor %}"
+      "{{ ns.l.changed(ns.l) }} {{ ns.l.changed(ns.l) }}");
+  ASSERT_TRUE(itself) << itself.error().message;
+  EXPECT_EQ(*itself, "True False True True");
+}
+
 TEST(ChatTemplateLimits, AreTheCallers) {
   ChatOptions options;
   options.limits.steps = 100;
@@ -170,6 +186,97 @@ TEST(ChatTemplateMessages, KeepTheOrderOfKeys) {
                             OrderedJson::parse(R"([{"z": 1, "y": 2}])"), {});
   ASSERT_TRUE(got) << got.error().message;
   EXPECT_EQ(*got, R"({"b": 1, "a": {"d": 2.0, "c": null}}[{"z": 1, "y": 2}])");
+}
+
+// A list of 20,000 ranges that `range` makes of n, and how many of them differ.
+std::string unique_ranges(const std::string& range) {
+  return "{% set ns = namespace(all=[]) %}{% for i in range(200) %}{% set part = "
+         "namespace(all=[]) %}{% for j in range(100) %}{% set n = i * 100 + j %}{% set part.all = "
+         "part.all + [" +
+         range + "] %}{% endfor %}{% set ns.all = ns.all + part.all %}{% endfor %}" +
+         "{{ ns.all | unique | list | length }}";
+}
+
+// Keys of every kind spread over the buckets; those that do not are paid for.
+TEST(ChatTemplateLimits, StepsAreLinearInTheKeys) {
+  EXPECT_EQ(render(unique_ranges("range(n)")).value_or("failed"), "20000");
+  // The same hash for all.
+  EXPECT_THAT(error_of(unique_ranges("range(n * -1000003, n * -1000002)")), HasSubstr("steps"));
+  ChatOptions options;
+  options.limits.steps = 20'000 * 20;
+  const std::string functions =
+      "{{ (['a'] * 20000) | map(attribute='upper') | unique | list | length }}";
+  EXPECT_EQ(render(functions, options).value_or("failed"), "20000");
+}
+
+// Names in a scope and in a namespace are searched one by one.
+TEST(ChatTemplateLimits, LookingForNamesIsPaidFor) {
+  std::string variables, attributes;
+  for (int i = 0; i < 3200; ++i) {
+    variables += "{% set a" + std::to_string(i) + " = 1 %}";
+    attributes += "a" + std::to_string(i) + "=1, ";
+  }
+  const std::string templates[] = {
+      variables + "{% for i in range(1000) %}{{ nope }}{% endfor %}",
+      variables + "{% for i in range(1000) %}{{ a3199 }}{% endfor %}",
+      "{% set ns = namespace(" + attributes +
+          "z=1) %}{% for i in range(1000) %}{{ ns.z }}{% endfor %}",
+      "{% set ns = namespace(" + attributes +
+          "z=1) %}{% for i in range(1000) %}{% set ns.z = 1 %}{% endfor %}",
+  };
+  // 1,000 searches of 3,200 names are 200,000 steps, setting 3,200 variables is 320,000; all the
+  // rest is less than 50,000.
+  for (const std::string& text : templates) {
+    const std::uint64_t set = text.starts_with("{% set a0") ? 320'000 : 0;
+    ChatOptions options;
+    options.limits.steps = set + 190'000;
+    EXPECT_THAT(error_of(text, options), HasSubstr("steps")) << text.substr(text.size() - 60);
+    options.limits.steps = set + 250'000;
+    EXPECT_TRUE(render(text, options)) << text.substr(text.size() - 60);
+  }
+}
+
+// `map` applies map: 2,000 levels would take 2,000,000 steps, the 1,000 that there may be less.
+TEST(ChatTemplateLimits, FiltersOfFiltersAreCounted) {
+  ChatOptions options;
+  options.limits.steps = 1'750'000;
+  const Result<std::string> made =
+      render("{% set x = ['a'] | map(*(['map'] * 2000)) %}made", options);
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(*made, "made");
+}
+
+// What Python computes, or the message that the number is too large.
+TEST(ChatTemplateLimits, IntegersDoNotWrap) {
+  const std::string low = "(-9223372036854775807 - 1)";
+  const std::string high = "9223372036854775807";
+  const std::string far = "range(" + low + ", " + high + ", 4611686018427387904)";  // 4 numbers
+  const std::pair<std::string, std::string> kCases[] = {
+      {far + "[3]", "4611686018427387904"},
+      {far + "[-1]", "4611686018427387904"},
+      {"4611686018427387904 in " + far, "True"},
+      {"4611686018427387903 in " + far, "False"},
+      {low + " in range(" + high + ", " + low + ", -4611686018427387904)", "False"},
+      {"-1 in range(" + high + ", " + low + ", -4611686018427387904)", "True"},
+      {"'a'.ljust(" + low + ")", "a"},
+      {"'a'.rjust(" + low + ")", "a"},
+      {"'a'.center(" + low + ")", "a"},
+      {"'-a'.zfill(" + low + ")", "-a"},
+      {"'-a'.zfill(4)", "-00a"},
+      {"[1] | batch(" + low + ", 0) | list", "[[1]]"},
+      {"'a b'.split(none, " + low + ")", "['a', 'b']"},
+      {"'a b'.rsplit(none, " + low + ")", "['a', 'b']"},
+      {"'abc'.replace('', 'x', 1)", "xabc"},
+      {"'abc'.replace('', 'x', 4)", "xaxbxcx"},
+  };
+  for (const auto& [expression, expected] : kCases) {
+    const Result<std::string> got = render("{{ " + expression + " }}");
+    ASSERT_TRUE(got) << expression << ": " << got.error().message;
+    EXPECT_EQ(*got, expected) << expression;
+  }
+  EXPECT_THAT(error_of("{{ " + far + "[:] }}"), HasSubstr("64 bits"));
+  EXPECT_THAT(error_of("{{ range(0, 10, 4)[::" + high + "] }}"), HasSubstr("64 bits"));
+  EXPECT_THAT(error_of("{{ 'a' | truncate(" + low + ") }}"), HasSubstr("truncate: the length"));
 }
 
 class ReadChatTemplates : public testing::Test {
@@ -225,6 +332,15 @@ TEST_F(ReadChatTemplates, OfAListTheDefaultOrTheOneForTools) {
     ASSERT_FALSE(templates) << wrong;
     EXPECT_THAT(templates.error().message, HasSubstr("tokenizer_config.json: chat_template"));
   }
+}
+
+TEST_F(ReadChatTemplates, AFileInThePlaceOfTheDirectoryIsAnError) {
+  fs::remove(directory_ / "additional_chat_templates");
+  EXPECT_EQ(picked(), "(none)");
+  write("additional_chat_templates", "x");
+  const Result<ChatTemplates> templates = read_chat_templates(directory_);
+  ASSERT_FALSE(templates);
+  EXPECT_THAT(templates.error().message, HasSubstr("additional_chat_templates: cannot list"));
 }
 
 TEST_F(ReadChatTemplates, SpecialTokensAreTextsOrObjects) {

@@ -28,11 +28,10 @@ Value view_of(const Value& self, DictPart part) {
   return Value(View{part, *self.get<std::shared_ptr<const Dict>>()});
 }
 
-Value dict_get(Renderer& renderer, const Value& self, Arguments& arguments) {
+Value dict_get(Renderer&, const Value& self, Arguments& arguments) {
   const auto given = bind(arguments, "get", {"", ""}, 1);
   if (!is_hashable(*given[0]))
     fail_render(fmt::format("unhashable type: '{}'", type_name(*given[0])));
-  if (const std::string* key = given[0]->as_text()) renderer.budget().text(key->size());
   if (const Value* found = self.as_dict()->find(*given[0])) return *found;
   return given[1].value_or(Value());
 }
@@ -81,7 +80,8 @@ Value loop_changed(Renderer& renderer, const Value& self, Arguments& arguments) 
   Loop& loop = **self.get<std::shared_ptr<Loop>>();
   const Value now = Value::tuple(arguments.positional);
   const bool same = loop.changed && equal(Value::tuple(*loop.changed), now, renderer.budget());
-  loop.changed = arguments.positional;
+  // Only an open loop keeps values: close() clears them, which ends chains and cycles of loops.
+  if (loop.source) loop.changed = arguments.positional;
   return Value(!same);
 }
 
@@ -152,7 +152,6 @@ std::optional<std::size_t> position(std::int64_t index, std::size_t size) {
 std::optional<Value> find_item(const Value& value, const Value& key, Budget& budget) {
   if (const Dict* dict = value.as_dict()) {
     if (!is_hashable(key)) return std::nullopt;
-    if (const std::string* text = key.as_text()) budget.text(text->size());
     const Value* found = dict->find(key);
     return found == nullptr ? std::nullopt : std::optional(*found);
   }
@@ -173,7 +172,11 @@ std::optional<Value> find_item(const Value& value, const Value& key, Budget& bud
   }
   if (const Range* range = value.get<Range>()) {
     const auto at = position(*index, static_cast<std::size_t>(range->size()));
-    if (at) return Value(range->start + static_cast<std::int64_t>(*at) * range->step);
+    // Unsigned: the element fits in 64 bits, its distance from the start may not.
+    if (at) {
+      return Value(static_cast<std::int64_t>(static_cast<std::uint64_t>(range->start) +
+                                             *at * static_cast<std::uint64_t>(range->step)));
+    }
   }
   return std::nullopt;
 }
@@ -184,7 +187,7 @@ std::optional<Value> find_attribute(const Value& value, std::string_view name, B
   if (const auto* undefined = value.get<Undefined>()) fail_render(*undefined->why);
   if (name.starts_with('_')) return std::nullopt;
   if (const auto* space = value.get<Namespace*>()) {
-    const Value* found = (*space)->find(name);
+    const Value* found = (*space)->find(name, budget);
     return found == nullptr ? std::nullopt : std::optional(*found);
   }
   if (value.is_text()) return find_text_method(value, name);

@@ -72,7 +72,7 @@ Value Renderer::evaluate(const Expr& expr) {
 }
 
 Value Renderer::evaluate_name(const Expr& expr) {
-  if (const Value* value = scope_->find(expr.name)) return *value;
+  if (const Value* value = scope_->find(expr.name, budget_)) return *value;
   if (expr.name == "lipsum") fail_unsupported("the function 'lipsum' is not supported");
   return Value::undefined(fmt::format("'{}' is undefined", expr.name));
 }
@@ -87,10 +87,9 @@ Values Renderer::evaluate_all(const std::vector<ExprPtr>& exprs) {
 
 Value Renderer::evaluate_dict(const Expr& expr) {
   budget_.text(expr.children.size() * sizeof(Value));
-  auto dict = std::make_shared<Dict>();
+  auto dict = std::make_shared<Dict>(budget_);
   for (std::size_t i = 0; i + 1 < expr.children.size(); i += 2) {
     Value key = evaluate(*expr.children[i]);
-    if (const std::string* text = key.as_text()) budget_.text(text->size());
     Value value = evaluate(*expr.children[i + 1]);
     dict->set(std::move(key), std::move(value));
   }

@@ -119,6 +119,7 @@ Value apply_filter(Renderer& renderer, std::string_view name, const Value& value
                          ? fmt::format("the filter '{}' is not supported", name)
                          : fmt::format("there is no filter '{}'", name));
   }
+  const Renderer::Deeper deeper(renderer, renderer.line());
   return filter(renderer, value, arguments);
 }
 

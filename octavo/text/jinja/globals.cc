@@ -29,7 +29,7 @@ Value make_range(Renderer&, Arguments& arguments) {
 std::shared_ptr<Dict> dict_of(Renderer& renderer, Arguments& arguments, std::string_view callee) {
   if (arguments.positional.size() > 1)
     fail_render(fmt::format("{} takes at most 1 argument without a name", callee));
-  auto dict = std::make_shared<Dict>();
+  auto dict = std::make_shared<Dict>(renderer.budget());
   if (!arguments.positional.empty()) {
     Value source = arguments.positional[0];
     if (source.as_dict() != nullptr)
@@ -82,27 +82,31 @@ Value make_cycler(Renderer& renderer, Arguments& arguments) {
   const Value items = Value::tuple(arguments.positional);
   const auto at = std::make_shared<std::size_t>(0);
   Namespace* space = renderer.make_namespace();
-  space->set("current", arguments.positional[0]);
-  space->set("next", make_function(
-                         "<cycler.next>",
-                         [items, at, space](Renderer&, Arguments& none) {
-                           bind(none, "next", {});
-                           const Values& all = *items.as_sequence();
-                           const Value value = all[*at];
-                           *at = (*at + 1) % all.size();
-                           space->set("current", all[*at]);
-                           return value;
-                         },
-                         items.depth()));
-  space->set("reset", make_function(
-                          "<cycler.reset>",
-                          [items, at, space](Renderer&, Arguments& none) {
-                            bind(none, "reset", {});
-                            *at = 0;
-                            space->set("current", (*items.as_sequence())[0]);
-                            return Value();
-                          },
-                          items.depth()));
+  space->set("current", arguments.positional[0], renderer.budget());
+  space->set("next",
+             make_function(
+                 "<cycler.next>",
+                 [items, at, space](Renderer& r, Arguments& none) {
+                   bind(none, "next", {});
+                   const Values& all = *items.as_sequence();
+                   const Value value = all[*at];
+                   *at = (*at + 1) % all.size();
+                   space->set("current", all[*at], r.budget());
+                   return value;
+                 },
+                 items.depth()),
+             renderer.budget());
+  space->set("reset",
+             make_function(
+                 "<cycler.reset>",
+                 [items, at, space](Renderer& r, Arguments& none) {
+                   bind(none, "reset", {});
+                   *at = 0;
+                   space->set("current", (*items.as_sequence())[0], r.budget());
+                   return Value();
+                 },
+                 items.depth()),
+             renderer.budget());
   return Value(space);
 }
 

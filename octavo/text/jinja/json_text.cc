@@ -139,7 +139,7 @@ void Writer::write(const Value& value, int level) {
   }
 }
 
-Value convert(const OrderedJson& json, int level) {
+Value convert(const OrderedJson& json, Budget& budget, int level) {
   if (level > kMaxDepth)
     fail_render(fmt::format("values are nested more than {} levels deep", kMaxDepth));
   switch (json.type()) {
@@ -161,14 +161,14 @@ Value convert(const OrderedJson& json, int level) {
     }
     case OrderedJson::value_t::array: {
       Values items;
-      for (const OrderedJson& item : json) items.push_back(convert(item, level + 1));
+      for (const OrderedJson& item : json) items.push_back(convert(item, budget, level + 1));
       return Value::list(std::move(items));
     }
     case OrderedJson::value_t::object: {
-      auto dict = std::make_shared<Dict>();
+      auto dict = std::make_shared<Dict>(budget);
       for (const auto& [key, value] : json.items()) {
         if (!is_valid_utf8(key)) fail_render("a text is not UTF-8");
-        dict->set(Value::text(key), convert(value, level + 1));
+        dict->set(Value::text(key), convert(value, budget, level + 1));
       }
       return Value(std::shared_ptr<const Dict>(std::move(dict)));
     }
@@ -186,6 +186,6 @@ std::string to_json(const Value& value, const JsonStyle& style, Budget& budget) 
   return std::move(writer.result);
 }
 
-Value from_json(const OrderedJson& json) { return convert(json, 0); }
+Value from_json(const OrderedJson& json, Budget& budget) { return convert(json, budget, 0); }
 
 }  // namespace octavo::jinja

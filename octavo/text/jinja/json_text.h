@@ -20,6 +20,6 @@ struct JsonStyle {
 std::string to_json(const Value& value, const JsonStyle& style, Budget& budget);
 
 // Fails on integers of more than 64 bits and beyond kMaxDepth.
-Value from_json(const OrderedJson& json);
+Value from_json(const OrderedJson& json, Budget& budget);
 
 }  // namespace octavo::jinja

@@ -269,14 +269,19 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
     dict = view->dict.get();
   if (dict != nullptr) {
     if (!is_hashable(item)) fail_render(fmt::format("unhashable type: '{}'", type_name(item)));
-    if (const std::string* key = item.as_text()) budget.text(key->size());
     return dict->find(item) != nullptr;
   }
   if (const Range* range = container.get<Range>(); range != nullptr && item.as_integer()) {
     const std::int64_t value = *item.as_integer();
-    const bool inside = range->step > 0 ? value >= range->start && value < range->stop
-                                        : value <= range->start && value > range->stop;
-    return inside && (value - range->start) % range->step == 0;
+    const bool up = range->step > 0;
+    if (up ? value < range->start || value >= range->stop
+           : value > range->start || value <= range->stop)
+      return false;
+    // Unsigned: the distance of two 64-bit numbers.
+    const auto from = static_cast<std::uint64_t>(up ? range->start : value);
+    const auto to = static_cast<std::uint64_t>(up ? value : range->start);
+    const auto step = static_cast<std::uint64_t>(range->step);
+    return (to - from) % (up ? step : 0 - step) == 0;
   }
   const std::shared_ptr<Iterator> items = iterate(container, budget);
   while (const std::optional<Value> next = next_item(*items)) {
@@ -291,8 +296,16 @@ Value get_slice(const Value& value, const Value& start, const Value& stop, const
   if (value.is_text()) return slice_text(value, start, stop, step, budget);
   if (const Range* range = value.get<Range>()) {
     const Bounds bounds = slice_bounds(start, stop, step, range->size());
-    return Value(Range{range->start + bounds.start * range->step,
-                       range->start + bounds.stop * range->step, range->step * bounds.step});
+    const auto element = [&](std::int64_t at) {
+      std::int64_t result = 0;
+      if (__builtin_mul_overflow(at, range->step, &result) ||
+          __builtin_add_overflow(range->start, result, &result))
+        fail_overflow();
+      return result;
+    };
+    Range part{element(bounds.start), element(bounds.stop), 0};
+    if (__builtin_mul_overflow(range->step, bounds.step, &part.step)) fail_overflow();
+    return Value(part);
   }
   const Values* items = value.as_sequence();
   if (items == nullptr) {

@@ -52,16 +52,21 @@ void Loop::close() {
   changed.reset();
 }
 
-const Value* Scope::find(std::string_view name) const {
-  for (const Scope* scope = this; scope != nullptr; scope = scope->parent) {
+const Value* Scope::find(std::string_view name, Budget& budget) const {
+  std::size_t compared = 0;
+  const Value* value = nullptr;
+  for (const Scope* scope = this; scope != nullptr && value == nullptr; scope = scope->parent) {
+    compared += 1 + scope->variables.size();
     const auto found =
         std::ranges::find(scope->variables, name, [](const auto& entry) { return entry.first; });
-    if (found != scope->variables.end()) return &found->second;
+    if (found != scope->variables.end()) value = &found->second;
   }
-  return nullptr;
+  budget.search(compared);
+  return value;
 }
 
-void Scope::set(std::string_view name, Value value) {
+void Scope::set(std::string_view name, Value value, Budget& budget) {
+  budget.search(variables.size());
   const auto found =
       std::ranges::find(variables, name, [](const auto& entry) { return entry.first; });
   if (found != variables.end()) {
@@ -143,7 +148,7 @@ std::string Renderer::render(const Block& block,
   const ScopeGuard globals(*this, nullptr);
   scope_->variables = make_globals();
   const ScopeGuard given(*this, scope_);
-  for (const auto& [name, value] : variables) scope_->set(name, value);
+  for (const auto& [name, value] : variables) scope_->set(name, value, budget_);
   const ScopeGuard own(*this, scope_);
   run(block);
   return result;
@@ -186,7 +191,7 @@ Flow Renderer::run(const Statement& statement) {
       return run_with(statement);
     case StatementKind::macro: {
       Value macro = make_macro(*statement.macro);
-      scope_->set(statement.macro->name, std::move(macro));
+      scope_->set(statement.macro->name, std::move(macro), budget_);
       break;
     }
     case StatementKind::call_block:
@@ -232,7 +237,7 @@ Flow Renderer::run_loop(const Statement& statement) {
   while (loop->advance(budget_)) {
     budget_.step();
     const ScopeGuard guard(*this, outer);
-    scope_->set("loop", Value(loop));
+    scope_->set("loop", Value(loop), budget_);
     assign(statement.targets[0], loop->current);
     const Flow flow = run(statement.body);
     if (flow == Flow::break_loop) break;
@@ -305,16 +310,16 @@ void Renderer::assign(const Target& target, const Value& value) {
     return;
   }
   if (target.attribute.empty()) {
-    scope_->set(target.name, value);
+    scope_->set(target.name, value, budget_);
     return;
   }
-  const Value* object = scope_->find(target.name);
+  const Value* object = scope_->find(target.name, budget_);
   if (object == nullptr || !object->is<Namespace*>())
     fail_render(fmt::format("'{}' is not a namespace: its attributes cannot be set", target.name));
   if (target.attribute.starts_with('_'))
     fail_render(fmt::format("a namespace cannot have the attribute '{}'", target.attribute));
   budget_.text(sizeof(Value));
-  (*object->get<Namespace*>())->set(target.attribute, value);
+  (*object->get<Namespace*>())->set(target.attribute, value, budget_);
 }
 
 void Renderer::keep_scopes() {
@@ -347,8 +352,9 @@ void Renderer::set_parameters(const Macro& macro, Arguments& arguments) {
   Values& positional = arguments.positional;
   auto& named = arguments.named;
   const auto take_named = [&](std::string_view name) -> std::optional<Value> {
-    const auto found =
-        std::ranges::find(named, name, [](const auto& entry) { return entry.first; });
+    budget_.search(named.size());
+    const auto found = std::ranges::find(
+        named, name, [](const auto& entry) { return std::string_view(entry.first); });
     if (found == named.end()) return std::nullopt;
     Value value = std::move(found->second);
     named.erase(found);
@@ -363,33 +369,37 @@ void Renderer::set_parameters(const Macro& macro, Arguments& arguments) {
       macro.parameters, [](const Parameter& parameter) { return parameter.name == "caller"; });
   if (macro.uses_caller && !own_caller) {
     std::optional<Value> caller = take_named("caller");
-    scope_->set("caller", caller ? *std::move(caller) : Value::undefined("no caller is defined"));
+    scope_->set("caller", caller ? *std::move(caller) : Value::undefined("no caller is defined"),
+                budget_);
   }
   if (macro.uses_kwargs) {
-    auto kwargs = std::make_shared<Dict>();
+    auto kwargs = std::make_shared<Dict>(budget_);
     for (auto& [name, value] : named) kwargs->set(Value::text(name), std::move(value));
-    scope_->set("kwargs", Value(std::shared_ptr<const Dict>(std::move(kwargs))));
+    scope_->set("kwargs", Value(std::shared_ptr<const Dict>(std::move(kwargs))), budget_);
   } else if (!named.empty()) {
     fail_render(fmt::format("macro '{}' takes no argument '{}'", macro.name, named.front().first));
   }
   if (macro.uses_varargs) {
     const auto rest = static_cast<std::ptrdiff_t>(std::min(count, positional.size()));
-    scope_->set("varargs", Value::tuple(Values(positional.begin() + rest, positional.end())));
+    scope_->set("varargs", Value::tuple(Values(positional.begin() + rest, positional.end())),
+                budget_);
   } else if (positional.size() > count) {
     fail_render(fmt::format("macro '{}' takes not more than {} arguments", macro.name, count));
   }
   for (std::size_t i = 0; i < count; ++i) {
     const Parameter& parameter = macro.parameters[i];
     if (given[i]) {
-      scope_->set(parameter.name, *given[i]);
+      scope_->set(parameter.name, *given[i], budget_);
     } else {
       scope_->set(parameter.name,
-                  Value::undefined(fmt::format("parameter '{}' was not given", parameter.name)));
+                  Value::undefined(fmt::format("parameter '{}' was not given", parameter.name)),
+                  budget_);
     }
   }
   for (std::size_t i = 0; i < count; ++i) {
     const Parameter& parameter = macro.parameters[i];
-    if (!given[i] && parameter.fallback) scope_->set(parameter.name, evaluate(*parameter.fallback));
+    if (!given[i] && parameter.fallback)
+      scope_->set(parameter.name, evaluate(*parameter.fallback), budget_);
   }
 }
 

@@ -41,8 +41,8 @@ struct Scope {
   std::vector<std::pair<std::string_view, Value>> variables;
   bool kept = false;  // a macro sees it: it lives until the rendering ends
 
-  const Value* find(std::string_view name) const;
-  void set(std::string_view name, Value value);
+  const Value* find(std::string_view name, Budget& budget) const;
+  void set(std::string_view name, Value value, Budget& budget);
 };
 
 enum class Flow { go_on, break_loop, continue_loop };
@@ -62,10 +62,7 @@ class Renderer {
   Namespace* make_namespace();
   Value call(const Value& callee, Arguments& arguments);
 
- private:
-  class ScopeGuard;
-  class Capture;
-  // Nested evaluation, through macros: a bound on the stack.
+  // Nested evaluation, through macros and filters that apply filters: a bound on the stack.
   static constexpr int kMaxRunDepth = 1000;
   class Deeper {
    public:
@@ -76,6 +73,10 @@ class Renderer {
    private:
     Renderer& renderer_;
   };
+
+ private:
+  class ScopeGuard;
+  class Capture;
 
   // Statements.
   Flow run(const Block& block);

@@ -61,13 +61,13 @@ std::string replace_text(std::string_view text, std::string_view old, std::strin
                          std::int64_t most) {
   std::string result;
   std::size_t at = 0;
-  const auto left = [&] { return most < 0 || most-- > 0; };
+  const auto left = [&] { return most < 0 || (most > 0 && most-- > 0); };
   if (old.empty()) {
     for (const std::string_view code : code_points(text)) {
       if (left()) result += now;
       result += code;
     }
-    if (most != 0 && left()) result += now;
+    if (left()) result += now;
     return result;
   }
   while (true) {
@@ -114,7 +114,7 @@ std::vector<std::string_view> split_space(std::string_view text, std::int64_t mo
       parts.push_back(text);  // with the space at its end
       break;
     }
-    --most;
+    if (most > 0) --most;
     const std::size_t end = without_space_until(text, 0);
     parts.push_back(text.substr(0, end));
     text.remove_prefix(end);
@@ -131,7 +131,7 @@ std::vector<std::string_view> split_space_last(std::string_view text, std::int64
       parts.push_back(text);  // with the space at its beginning
       break;
     }
-    --most;
+    if (most > 0) --most;
     std::size_t begin = text.size();
     while (begin > 0) {
       const std::size_t bytes = last_code_point(text.substr(0, begin));

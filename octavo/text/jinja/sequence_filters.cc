@@ -105,7 +105,7 @@ Value unique(Renderer& renderer, const Value& value, Arguments& arguments) {
   const auto given = bind(arguments, "unique", {"case_sensitive", "attribute"});
   const Getter getter = make_getter(renderer, given[1]);
   return generate(renderer.budget(), [&](Values& items) {
-    Dict seen;
+    Dict seen(renderer.budget());
     for (const Value& item : all_items(value, renderer.budget())) {
       Value key = getter(item);
       if (!given_true(given[0])) key = without_case(renderer, key);
@@ -238,8 +238,8 @@ Value batch(Renderer& renderer, const Value& value, Arguments& arguments) {
     }
     if (group.empty()) return;
     const bool fill = given[1] && !given[1]->is<None>();
-    const auto missing = static_cast<std::uint64_t>(
-        std::max<std::int64_t>(count - static_cast<std::int64_t>(group.size()), 0));
+    const auto size = static_cast<std::int64_t>(group.size());
+    const auto missing = static_cast<std::uint64_t>(count > size ? count - size : 0);
     if (fill) {
       renderer.budget().build_elements(missing);
       group.insert(group.end(), missing, *given[1]);

@@ -126,11 +126,12 @@ Value truncate(Renderer& renderer, const Value& value, Arguments& arguments) {
   const std::string end = given[2] ? need_text(*given[2], "truncate") : "...";
   const std::int64_t leeway =
       given[3] && !given[3]->is<None>() ? need_integer(*given[3], "truncate") : 5;
-  const std::int64_t kept = length - static_cast<std::int64_t>(count_code_points(end));
-  if (kept < 0 || leeway < 0) fail_render("truncate: the length is less than that of the end");
+  const auto end_length = static_cast<std::int64_t>(count_code_points(end));
+  if (length < end_length || leeway < 0)
+    fail_render("truncate: the length is less than that of the end");
   if (static_cast<std::int64_t>(count_code_points(text)) - leeway <= length) return value;
-  std::string_view cut =
-      std::string_view(text).substr(0, byte_offset(text, static_cast<std::size_t>(kept)));
+  std::string_view cut = std::string_view(text).substr(
+      0, byte_offset(text, static_cast<std::size_t>(length - end_length)));
   const bool whole_words = !(given[1] && is_true(*given[1]));
   if (const std::size_t space = cut.rfind(' '); whole_words && space != cut.npos)
     cut = cut.substr(0, space);
@@ -156,7 +157,7 @@ Value format(Renderer& renderer, const Value& value, Arguments& arguments) {
     fail_render("format takes positional or named values, not both");
   Value values = Value::tuple(arguments.positional);
   if (!arguments.named.empty()) {
-    auto dict = std::make_shared<Dict>();
+    auto dict = std::make_shared<Dict>(renderer.budget());
     for (const auto& [name, named] : arguments.named) dict->set(Value::text(name), named);
     values = Value(std::shared_ptr<const Dict>(std::move(dict)));
   }

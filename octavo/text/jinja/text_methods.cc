@@ -196,7 +196,8 @@ Value pad_method(Renderer& renderer, const std::string& self, Arguments& argumen
 Value zfill_method(Renderer& renderer, const std::string& self, Arguments& arguments) {
   const auto given = bind(arguments, "zfill", {""}, 1);
   const bool sign = self.starts_with('-') || self.starts_with('+');
-  const std::int64_t width = need_integer(*given[0], "zfill") - (sign ? 1 : 0);
+  const std::int64_t width =
+      std::max<std::int64_t>(need_integer(*given[0], "zfill"), 1) - (sign ? 1 : 0);
   const Value digits = padded(renderer, self.substr(sign ? 1 : 0), width, "0", true);
   return Value::text((sign ? self.substr(0, 1) : "") + *digits.as_text());
 }
@@ -284,7 +285,7 @@ Value replaced(Renderer& renderer, const std::string& text, const std::string& o
 Value padded(Renderer& renderer, const std::string& text, std::int64_t width,
              const std::string& fill, bool on_the_left) {
   const auto size = static_cast<std::int64_t>(count_code_points(text));
-  const auto count = static_cast<std::uint64_t>(std::max<std::int64_t>(width - size, 0));
+  const auto count = static_cast<std::uint64_t>(width > size ? width - size : 0);
   renderer.budget().check_size(count);  // before it is multiplied
   renderer.budget().build(text.size() + count * fill.size());
   std::string padding;

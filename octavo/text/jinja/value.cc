@@ -26,7 +26,6 @@ bool equal_dicts(const Dict& a, const Dict& b, Budget& budget) {
   if (a.items.size() != b.items.size()) return false;
   budget.step(a.items.size());
   return std::ranges::all_of(a.items, [&](const auto& item) {
-    if (const std::string* key = item.first.as_text()) budget.text(key->size());
     const Value* other = b.find(item.first);
     return other != nullptr && equal(item.second, *other, budget);
   });
@@ -193,12 +192,15 @@ bool Range::operator==(const Range& other) const {
   return start == other.start && (size() == 1 || step == other.step);
 }
 
-const Value* Namespace::find(std::string_view name) const {
-  const auto found = std::ranges::find(attributes, name, [](const auto& a) { return a.first; });
+const Value* Namespace::find(std::string_view name, Budget& budget) const {
+  budget.search(attributes.size());
+  const auto found =
+      std::ranges::find(attributes, name, [](const auto& a) { return std::string_view(a.first); });
   return found == attributes.end() ? nullptr : &found->second;
 }
 
-void Namespace::set(std::string_view name, Value value) {
+void Namespace::set(std::string_view name, Value value, Budget& budget) {
+  budget.search(attributes.size());
   for (auto& [key, old] : attributes) {
     if (key != name) continue;
     old = std::move(value);
@@ -291,7 +293,11 @@ bool is_hashable(const Value& value) {
 }
 
 std::size_t ValueHash::operator()(const Value& value) const {
-  if (const std::string* text = value.as_text()) return std::hash<std::string>{}(*text);
+  budget->step();
+  if (const std::string* text = value.as_text()) {
+    budget->text(text->size());
+    return std::hash<std::string>{}(*text);
+  }
   // 1, 1.0 and True are one key.
   if (value.is_number()) return std::hash<double>{}(value.as_double());
   if (const Values* items = value.as_sequence()) {
@@ -299,12 +305,23 @@ std::size_t ValueHash::operator()(const Value& value) const {
     for (const Value& item : *items) hash = hash * 1'000'003 + (*this)(item);
     return hash;
   }
-  return value.data().index();
+  if (const Range* range = value.get<Range>()) {  // what operator== compares
+    const auto size = static_cast<std::size_t>(range->size());
+    const auto start = size > 0 ? static_cast<std::size_t>(range->start) : 0;
+    const auto step = size > 1 ? static_cast<std::size_t>(range->step) : 0;
+    return (size * 1'000'003 + start) * 1'000'003 + step;
+  }
+  return std::visit(Overloaded{[]<class T>(const std::shared_ptr<T>& x) {
+                                 return std::hash<const void*>{}(x.get());
+                               },
+                               [](const Namespace* x) { return std::hash<const void*>{}(x); },
+                               [&](const auto&) { return value.data().index(); }},
+                    value.data());
 }
 
 bool KeyEqual::operator()(const Value& a, const Value& b) const {
-  Budget unlimited{Limits{UINT64_MAX, UINT64_MAX, SIZE_MAX}};
-  return equal(a, b, unlimited);
+  budget->step();
+  return equal(a, b, *budget);
 }
 
 void Dict::set(Value key, Value value) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "octavo/base/error.h"
+#include "octavo/text/jinja/limits.h"
 
 namespace octavo::jinja {
 
@@ -30,12 +31,6 @@ struct Failure {
 [[noreturn]] void fail_render(std::string message);
 [[noreturn]] void fail_unsupported(std::string message);
 
-struct Limits {
-  std::uint64_t steps = 5'000'000;      // expressions, statements and elements touched
-  std::uint64_t bytes = 512 << 20;      // of text read and written, all together
-  std::size_t output_bytes = 64 << 20;  // of one text, the result or one on the way
-};
-
 // What a rendering has used. Every loop over elements or text is paid for here, first.
 class Budget {
  public:
@@ -44,7 +39,8 @@ class Budget {
   void text(std::uint64_t bytes);   // read
   void build(std::uint64_t bytes);  // one text of this size
   void build_elements(std::uint64_t count);
-  void check_size(std::uint64_t bytes) const;  // of a text that grows
+  void check_size(std::uint64_t bytes) const;           // of a text that grows
+  void search(std::size_t names) { step(names / 16); }  // comparing names is cheap
 
  private:
   Limits limits_;
@@ -98,8 +94,8 @@ struct Iterator {
 // Owned by the renderer, as it may hold itself.
 struct Namespace {
   std::vector<std::pair<std::string, Value>> attributes;
-  const Value* find(std::string_view name) const;
-  void set(std::string_view name, Value value);
+  const Value* find(std::string_view name, Budget& budget) const;
+  void set(std::string_view name, Value value, Budget& budget);
 };
 struct Arguments {
   Values positional;
@@ -157,10 +153,13 @@ inline constexpr int kMaxDepth = 200;
 inline constexpr std::size_t kMaxWeight = 100;  // of a tuple as a key: hashing visits every element
 int depth_of(const Values& items);              // 1 plus the largest; checked
 
+// Of keys, paid for like everything that visits text or elements.
 struct ValueHash {
+  Budget* budget;
   std::size_t operator()(const Value& value) const;
 };
 struct KeyEqual {
+  Budget* budget;
   bool operator()(const Value& a, const Value& b) const;
 };
 
@@ -169,6 +168,8 @@ struct Dict {
   std::unordered_map<Value, std::size_t, ValueHash, KeyEqual> index;
   int depth = 1;
 
+  // The budget outlives the dict.
+  explicit Dict(Budget& budget) : index(0, ValueHash{&budget}, KeyEqual{&budget}) {}
   void set(Value key, Value value);  // fail_render where the key is not hashable
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
