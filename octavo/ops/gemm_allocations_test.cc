@@ -14,18 +14,21 @@ namespace {
 
 std::atomic<std::size_t> allocations = 0;
 
-void* allocate(std::size_t size, std::size_t alignment) {
+// Not inlined: g++ would see malloc on one side and operator delete on the other.
+[[gnu::noinline]] void* allocate(std::size_t size, std::size_t alignment) {
   ++allocations;
   void* p = nullptr;
   const int failed = posix_memalign(&p, std::max(alignment, sizeof(void*)), size);
   return failed == 0 ? p : nullptr;
 }
 
-void* allocate_or_throw(std::size_t size, std::size_t alignment) {
+[[gnu::noinline]] void* allocate_or_throw(std::size_t size, std::size_t alignment) {
   void* p = allocate(size, alignment);
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
+
+[[gnu::noinline]] void release(void* p) noexcept { std::free(p); }
 
 }  // namespace
 
@@ -35,10 +38,10 @@ void* operator new(std::size_t size) {
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return allocate_or_throw(size, static_cast<std::size_t>(alignment));
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p) noexcept { release(p); }
+void operator delete(void* p, std::size_t) noexcept { release(p); }
+void operator delete(void* p, std::align_val_t) noexcept { release(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { release(p); }
 
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
   void* p = allocate(size, alignment);
