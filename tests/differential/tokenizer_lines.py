@@ -66,7 +66,8 @@ def prose(directory, count):
     lines = []
     for path in paths:
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            lines += [line for line in file.read().split("\n") if line][: count // len(paths)]
+            # A whole speech may be one line.
+            lines += [line[:2000] for line in file.read().split("\n") if line][: count // len(paths)]
     return lines
 
 
