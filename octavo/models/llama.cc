@@ -59,9 +59,11 @@ Value hidden_states(const Step& step, const Llama& model, std::span<const std::i
   const Value x = nn::embed(step, model.embedding(), ids);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const DecoderLayer& layer = model.layers[i];
+    const nn::Arena::Mark mark = step.arena.mark();
     const Value attention_input = nn::rms_norm(step, x, layer.input_layernorm, eps);
     nn::add(step, x, self_attention(step, config, layer, i, attention_input, angles, segments));
     nn::add(step, x, mlp(step, layer, nn::rms_norm(step, x, layer.post_attention_layernorm, eps)));
+    step.arena.rewind(mark);
   }
   return nn::rms_norm(step, x, model.norm, eps);
 }

@@ -55,7 +55,7 @@ class ParameterReader {
                                   std::size_t n, std::size_t k, std::size_t first_row);
   Result<void> check_width(const CheckpointTensor& tensor, const BlockSize& block,
                            std::size_t k) const;
-  Result<std::vector<float>> scales(const QuantizedWeight& weight, std::size_t k);
+  Result<std::vector<float>> scales(const QuantizedWeight& weight);
   std::size_t index(const CheckpointTensor& tensor) const {
     return static_cast<std::size_t>(&tensor - checkpoint_.tensors.data());
   }

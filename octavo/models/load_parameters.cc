@@ -131,7 +131,7 @@ Result<void> ParameterReader::check_width(const CheckpointTensor& tensor, const 
                           plan_ ? "" : "; --dequantize runs it in bf16"));
 }
 
-Result<std::vector<float>> ParameterReader::scales(const QuantizedWeight& weight, std::size_t) {
+Result<std::vector<float>> ParameterReader::scales(const QuantizedWeight& weight) {
   const std::size_t all = weight.layout.slices * weight.layout.grid_rows * weight.layout.grid_cols;
   std::vector<float> values(all, 1.0f);
   if (weight.scale) {
@@ -199,7 +199,7 @@ Result<ops::PackedWeight> ParameterReader::wide(const CheckpointTensor& tensor, 
 Result<ops::PackedWeight> ParameterReader::codes(const CheckpointTensor& tensor,
                                                  const QuantizedWeight& weight, std::size_t n,
                                                  std::size_t k, std::size_t first_row) {
-  OCTAVO_TRY(std::vector<float> scale, scales(weight, k));
+  OCTAVO_TRY(std::vector<float> scale, scales(weight));
   const BlockSize& block = weight.layout.block;
   const std::size_t grid_cols = weight.layout.grid_cols;
   if (weight.format == Format::e2m1fn) {

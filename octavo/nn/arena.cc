@@ -9,12 +9,12 @@ namespace octavo::nn {
 std::uint8_t* Arena::bytes(std::size_t count) {
   constexpr std::size_t kLine = 64, kLeast = std::size_t{1} << 16;
   const std::size_t size = ceil_div(count, kLine) * kLine;
-  if (blocks_.empty() || blocks_.back().size() - used_ < size) {
-    blocks_.emplace_back(std::max({size, reserved(), kLeast}));
-    used_ = 0;
+  while (at_.block < blocks_.size() && blocks_[at_.block].size() - at_.used < size) {
+    at_ = {at_.block + 1, 0};
   }
-  std::uint8_t* piece = blocks_.back().data() + used_;
-  used_ += size;
+  if (at_.block == blocks_.size()) blocks_.emplace_back(std::max({size, reserved(), kLeast}));
+  std::uint8_t* piece = blocks_[at_.block].data() + at_.used;
+  at_.used += size;
   return piece;
 }
 
@@ -24,7 +24,7 @@ void Arena::reset() {
     blocks_.clear();
     blocks_.emplace_back(all);
   }
-  used_ = 0;
+  at_ = {0, 0};
 }
 
 std::size_t Arena::reserved() const {

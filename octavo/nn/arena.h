@@ -19,11 +19,19 @@ class Arena {
   }
 
   void reset();
-  std::size_t reserved() const;  // bytes held
+
+  // rewind(m) takes back what was given out since mark() returned m: the temporaries of a layer.
+  struct Mark {
+    std::size_t block, used;
+  };
+  Mark mark() const { return at_; }
+  void rewind(const Mark& mark) { at_ = mark; }
 
  private:
+  std::size_t reserved() const;  // bytes held
+
   std::vector<AlignedBytes> blocks_;
-  std::size_t used_ = 0;  // of the last block
+  Mark at_{0, 0};  // where the next piece begins
 };
 
 }  // namespace octavo::nn
