@@ -25,6 +25,7 @@ OrderedJson conversation() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace octavo;
   using namespace octavo::fuzz;
+  using namespace octavo::text;
   const Result<ChatTemplate> chat_template = ChatTemplate::parse(as_text(data, size), kName);
   if (!chat_template) {
     require_message(chat_template.error().message, kName);

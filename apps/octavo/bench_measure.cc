@@ -1,7 +1,6 @@
 #include "bench_measure.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <optional>
 
@@ -43,10 +42,6 @@ double at(const std::vector<double>& sorted, double share) {
 }
 
 }  // namespace
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Quartiles quartiles(std::vector<double> values) {
   std::sort(values.begin(), values.end());

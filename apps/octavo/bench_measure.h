@@ -41,7 +41,6 @@ struct PairFigures {
 };
 
 using Clock = std::function<double()>;  // seconds
-double steady_seconds();
 
 // Between the elements, linearly, where there is none in the middle. `values` is not empty.
 Quartiles quartiles(std::vector<double> values);

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "octavo/base/steady_seconds.h"
+
 namespace octavo::app {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench_case.h"
+#include "octavo/base/steady_seconds.h"
 
 namespace octavo::app {
 

@@ -16,6 +16,7 @@
 #include "bench_roof.h"
 #include "octavo/base/ceil_div.h"
 #include "octavo/formats/convert.h"
+#include "octavo/kernels/gemm/order_c_testing.h"
 #include "octavo/kernels/select.h"
 #include "octavo/ops/training_products.h"
 
@@ -133,22 +134,6 @@ Reference reference(const Contracted& from, const ops::TensorRecipe& recipe) {
   return result;
 }
 
-// One output of order C (octavo/kernels/gemm/gemm.h) with blocks of 128: a and w are of one size,
-// scale(block) is the product of both scales.
-float order_c(std::span<const float> a, std::span<const float> w,
-              const std::function<float(std::size_t block)>& scale) {
-  const std::size_t k = a.size();
-  const auto value = [&](std::span<const float> x, std::size_t i) { return i < k ? x[i] : 0.0f; };
-  float total = 0;
-  for (std::size_t b = 0; b < ceil_div(k, kBlock); ++b) {
-    float sum = 0;
-    for (std::size_t i = b * kBlock; i < std::min(k, (b + 1) * kBlock); i += 2)
-      sum = std::fma(a[i], w[i], std::fma(value(a, i + 1), value(w, i + 1), sum));
-    total = std::fma(sum, scale(b), total);
-  }
-  return total;
-}
-
 // How far what was computed is from what it should be.
 struct Difference {
   double value, error;
@@ -160,9 +145,10 @@ Judge same_bits(const Contracted& a, const ops::TensorRecipe& a_recipe, const Co
                 const ops::TensorRecipe& w_recipe) {
   return [a = reference(a, a_recipe), w = reference(w, w_recipe)](std::size_t row, std::size_t col,
                                                                   float got) {
-    const float expected = order_c(a.codes.row(row), w.codes.row(col), [&](std::size_t b) {
-      return w.scale(col, b) * a.scale(row, b);
-    });
+    const float expected = kernels::testing::order_c(
+        a.codes.cols, kBlock, [&](std::size_t i) { return a.codes.row(row)[i]; },
+        [&](std::size_t i) { return w.codes.row(col)[i]; },
+        [&](std::size_t b) { return w.scale(col, b) * a.scale(row, b); });
     return Difference{expected, std::abs(double{got} - expected), got == expected};
   };
 }

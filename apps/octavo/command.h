@@ -45,6 +45,10 @@ void add_pairing_options(CLI::App& command, PairingOptions& options);
 // them and the bytes of an element overflows.
 inline const CLI::Range kProductSize{std::uint64_t{1}, std::uint64_t{1} << 28};
 
+// For options that take a name, where an empty one would mean that none was given.
+inline const CLI::Validator kNotEmpty(
+    [](const std::string& text) { return std::string(text.empty() ? "it is empty" : ""); }, "");
+
 // --quant-method, of every command that reads a source without changing what it is.
 void add_quant_method(CLI::App& command, std::string& method);
 

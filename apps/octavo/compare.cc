@@ -99,6 +99,7 @@ void add_compare(CLI::App& app, int& status) {
       ->option_text("FILE");
   command->add_option("--threads", arguments->threads, "0: all that affinity and cgroup allow")
       ->option_text("N")
+      ->check(kNotEmpty)
       ->capture_default_str();
   add_open_options(*command, arguments->open);
   command->add_flag("--json", arguments->json, "Print as JSON");

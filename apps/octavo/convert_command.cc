@@ -24,10 +24,12 @@ void add_options(CLI::App& command, ConvertArguments& arguments) {
   command
       .add_option("--max-shard-size", arguments.max_shard_size,
                   "As in 5GB or 500MB (default: shards as in the source)")
-      ->option_text("SIZE");
+      ->option_text("SIZE")
+      ->check(kNotEmpty);
   add_open_options(command, arguments.open);
   command.add_option("--threads", arguments.threads, "0: all that affinity and cgroup allow")
       ->option_text("N")
+      ->check(kNotEmpty)
       ->capture_default_str();
   command.add_flag("--overwrite", arguments.overwrite, "Replace the model in DST");
   command.add_flag("--resume", arguments.resume,

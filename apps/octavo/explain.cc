@@ -8,8 +8,6 @@
 namespace octavo::app {
 namespace {
 
-using models::NamedLinear;
-
 struct Choice {
   std::string kernel, why;
   bool operator==(const Choice&) const = default;
@@ -23,6 +21,8 @@ struct Explanation {
   bool operator==(const Explanation&) const = default;
 };
 
+using NamedExplanation = std::pair<std::string, Explanation>;
+
 Choice choose(const nn::Linear& layer, Format activations, std::size_t rows, int threads) {
   const kernels::GemmProblem problem{rows, layer.weight.n, layer.weight.k, layer.weight.format,
                                      activations};
@@ -34,11 +34,8 @@ Choice choose(const nn::Linear& layer, Format activations, std::size_t rows, int
 Explanation explain(const nn::Linear& layer, nn::ActivationType type, int threads,
                     std::size_t prompt_rows) {
   const ops::PackedWeight& w = layer.weight;
-  const bool fp8 = bits_per_element(w.format) == 8;
-  const Format activations = type == nn::ActivationType::f32          ? Format::f32
-                             : fp8 && type == nn::ActivationType::fp8 ? Format::e4m3fn
-                                                                      : Format::bf16;
-  const std::string scales = !fp8 ? ""
+  const Format activations = nn::operand_format(layer, type);
+  const std::string scales = bits_per_element(w.format) != 8 ? ""
                              : w.scale.width != 0
                                  ? fmt::format(", scale per {} inputs", w.scale.width)
                              : w.scale.per_strip ? ", scale per output"
@@ -58,25 +55,21 @@ std::string without_index(const std::string& name) {
   return std::string(kLayers) + "*" + name.substr(name.find('.', kLayers.size()));
 }
 
-}  // namespace
-
-void print_explanation(const models::Llama& model, nn::ActivationType activations, int threads,
-                       std::size_t prompt_rows) {
+void print_table(const std::vector<NamedExplanation>& layers) {
   struct Group {
     std::string name;
     Explanation explanation;
     std::size_t count;
   };
   std::vector<Group> groups;
-  for (const NamedLinear& named : models::linear_layers(model)) {
-    const std::string name = without_index(named.name);
-    Explanation e = explain(*named.layer, activations, threads, prompt_rows);
+  for (const auto& [full_name, e] : layers) {
+    const std::string name = without_index(full_name);
     const auto same = std::ranges::find_if(
         groups, [&](const Group& g) { return g.name == name && g.explanation == e; });
     if (same != groups.end()) {
       ++same->count;
     } else {
-      groups.push_back({name, std::move(e), 1});
+      groups.push_back({name, e, 1});
     }
   }
   std::map<std::string, std::size_t> reasons;  // each is told once
@@ -98,20 +91,34 @@ void print_explanation(const models::Llama& model, nn::ActivationType activation
   for (std::size_t i = 0; i < told.size(); ++i) print_out("({}) {}\n", i + 1, told[i]);
 }
 
-OrderedJson explanation_json(const models::Llama& model, nn::ActivationType activations,
-                             int threads, std::size_t prompt_rows) {
-  OrderedJson layers = OrderedJson::array();
-  for (const NamedLinear& named : models::linear_layers(model)) {
-    const Explanation e = explain(*named.layer, activations, threads, prompt_rows);
-    layers.push_back({{"name", named.name},
-                      {"n", e.n},
-                      {"k", e.k},
-                      {"weight", e.weight},
-                      {"activations", e.activations},
-                      {"decode", {{"kernel", e.decode.kernel}, {"why", e.decode.why}}},
-                      {"prompt", {{"kernel", e.prompt.kernel}, {"why", e.prompt.why}}}});
+OrderedJson to_json(const std::vector<NamedExplanation>& layers) {
+  OrderedJson json = OrderedJson::array();
+  for (const auto& [name, e] : layers) {
+    json.push_back({{"name", name},
+                    {"n", e.n},
+                    {"k", e.k},
+                    {"weight", e.weight},
+                    {"activations", e.activations},
+                    {"decode", {{"kernel", e.decode.kernel}, {"why", e.decode.why}}},
+                    {"prompt", {{"kernel", e.prompt.kernel}, {"why", e.prompt.why}}}});
   }
-  return layers;
+  return {{"layers", std::move(json)}};
+}
+
+}  // namespace
+
+void print_explanation(const RunningModel& running, bool as_json) {
+  const runtime::EngineOptions& options = running.engine->options();
+  std::vector<NamedExplanation> layers;
+  for (const models::NamedLinear& named : models::linear_layers(running.loaded.model)) {
+    layers.emplace_back(named.name, explain(*named.layer, options.activations,
+                                            running.pool->threads(), options.prompt_chunk));
+  }
+  if (as_json) {
+    print_json(to_json(layers));
+  } else {
+    print_table(layers);
+  }
 }
 
 }  // namespace octavo::app

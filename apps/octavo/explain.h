@@ -1,18 +1,12 @@
 // Which kernel each linear layer of a model gets, and why: is FP8 really used here?
 #pragma once
 
-#include "command.h"
-#include "octavo/models/llama.h"
-#include "octavo/nn/value.h"
+#include "model_options.h"
 
 namespace octavo::app {
 
-// One line for layers that are alike; rows: of decoding (1) and of a prompt.
-void print_explanation(const models::Llama& model, nn::ActivationType activations, int threads,
-                       std::size_t prompt_rows);
-
-// [{name, weight, block, activations, n, k, decode: {kernel, why}, prompt: {kernel, why}}]
-OrderedJson explanation_json(const models::Llama& model, nn::ActivationType activations,
-                             int threads, std::size_t prompt_rows);
+// To stdout, for a token and for a chunk of a prompt: one line for layers that are alike, or
+// {layers: [{name, n, k, weight, activations, decode: {kernel, why}, prompt: {kernel, why}}]}.
+void print_explanation(const RunningModel& running, bool as_json);
 
 }  // namespace octavo::app

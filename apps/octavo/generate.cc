@@ -4,19 +4,17 @@
 #include <cerrno>
 #include <cstdio>
 #include <iostream>
-#include <iterator>
 #include <utility>
 
-#include "bench_measure.h"
+#include "chat.h"
 #include "explain.h"
 #include "interrupt.h"
 #include "model_options.h"
-#include "octavo/base/file.h"
 #include "octavo/base/machine.h"
-#include "octavo/kernels/roof/roof.h"
 #include "octavo/runtime/generate.h"
-#include "octavo/text/chat_template.h"
 #include "octavo/text/utf8.h"
+#include "rates.h"
+#include "text_input.h"
 
 namespace octavo::app {
 namespace {
@@ -27,13 +25,14 @@ constexpr std::size_t kUsualContext = 4096;
 struct Arguments : ModelArguments {
   std::vector<std::string> prompts;
   std::string file;
-  std::string system;
+  std::optional<std::string> system;
   std::string save;
   bool chat = false;
   bool explain = false;
   bool json = false;
   bool ignore_eos = false;
   bool no_special = false;
+  bool parse_special = false;
   std::optional<std::size_t> max_new_tokens;
   std::optional<std::size_t> context;
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
@@ -47,7 +46,8 @@ constexpr const char* kFooter =
 generation_config.json; without one, the most probable token is taken each time.
 
 --chat puts the prompt into the model's chat template. Without -p and --file it is a conversation: a
-line of input is a turn, and ends with the input.
+line of input is a turn, and ends with the input. What messages spell is text, also where it reads
+like a special token (<|im_end|>), unless --parse-special is given.
 
 The same bits, and so the same text, for any --threads, --prompt-chunk, batch and processor.
 
@@ -59,25 +59,29 @@ Examples:
   octavo generate Qwen3-0.6B-FP8 --explain)";
 
 Result<std::vector<std::string>> read_prompts(const Arguments& arguments) {
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{64} << 20;
   std::vector<std::string> prompts = arguments.prompts;
-  if (!arguments.file.empty()) {
-    constexpr std::uint64_t kMaxBytes = std::uint64_t{64} << 20;
-    OCTAVO_TRY(std::string text, read_text(arguments.file, kMaxBytes));
-    prompts.push_back(std::move(text));
-  }
-  if (prompts.empty() && !arguments.chat) {
-    if (::isatty(STDIN_FILENO)) {
-      return fail(ErrorCode::bad_value,
-                  "no prompt: -p TEXT, --file FILE, text on standard input, or --chat");
-    }
-    prompts.emplace_back(std::istreambuf_iterator<char>(std::cin),
-                         std::istreambuf_iterator<char>());
-  }
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     if (const auto bad = text::invalid_utf8_at(prompts[i])) {
       return fail(ErrorCode::bad_value,
                   fmt::format("prompt {}: not valid UTF-8 at offset {}", i + 1, *bad));
     }
+  }
+  std::string file = arguments.file;
+  if (file.empty() && prompts.empty()) {
+    if (arguments.chat) {
+      OCTAVO_CHECK(check_standard_input());
+      return prompts;
+    }
+    if (::isatty(STDIN_FILENO)) {
+      return fail(ErrorCode::bad_value,
+                  "no prompt: -p TEXT, --file FILE, text on standard input, or --chat");
+    }
+    file = kStandardInput;
+  }
+  if (!file.empty()) {
+    OCTAVO_TRY(TextInput input, read_utf8_input(file, kMaxBytes));
+    prompts.push_back(std::move(input.text));
   }
   return prompts;
 }
@@ -94,7 +98,8 @@ runtime::SamplingOptions sampling_of(const Arguments& arguments,
   return options;
 }
 
-// Tokens of a sequence: as asked, else what is usual, and never what memory cannot hold.
+// Tokens of a sequence: as asked, else what is usual, and never what memory cannot hold. `wanted`:
+// of prompt and answer; 0: as many as fit.
 Result<std::size_t> choose_context(const Arguments& arguments, const RunningModel& running,
                                    std::size_t wanted, std::size_t sequences) {
   const std::size_t most = running.loaded.model.config.max_position_embeddings;
@@ -103,109 +108,18 @@ Result<std::size_t> choose_context(const Arguments& arguments, const RunningMode
         ErrorCode::bad_value,
         fmt::format("--ctx-size {}: the model knows positions up to {}", *arguments.context, most));
   }
-  const std::size_t context =
-      arguments.context.value_or(std::min(most, std::max(wanted, kUsualContext)));
-  OCTAVO_TRY(const std::uint64_t bytes,
-             check_kv_cache(running, std::min(context, wanted), sequences));
+  std::size_t context = arguments.context.value_or(std::min(most, std::max(wanted, kUsualContext)));
+  constexpr std::size_t kLeast = 512;
+  while (wanted == 0 && !arguments.context && context > kLeast &&
+         !check_kv_cache(running, context, sequences))
+    context /= 2;
+  const std::size_t held = wanted == 0 ? context : std::min(context, wanted);
+  OCTAVO_TRY(const std::uint64_t bytes, check_kv_cache(running, held, sequences));
   if (!arguments.quiet) {
     print_err("context: up to {} tokens (the model knows {}), KV cache {} for {}\n", context, most,
-              human_bytes(static_cast<double>(bytes)), std::min(context, wanted));
+              human_bytes(static_cast<double>(bytes)), held);
   }
   return context;
-}
-
-// GB a second that all threads read of the weights: what decoding is a share of.
-double read_rate(const RunningModel& running) {
-  constexpr std::size_t kMostBytes = std::size_t{1} << 30;
-  ThreadPool& pool = *running.pool;
-  std::vector<std::span<const std::uint8_t>> pieces;
-  std::size_t bytes = 0;
-  for (const models::NamedLinear& named : models::linear_layers(running.loaded.model)) {
-    const ops::PackedWeight& w = named.layer->weight;
-    const std::size_t size = w.bytes.size() / kernels::kReadStep * kernels::kReadStep;
-    if (size == 0 || bytes > kMostBytes) continue;
-    pieces.emplace_back(w.bytes.data(), size);
-    bytes += size;
-  }
-  const auto pass = [&] {
-    const double start = steady_seconds();
-    pool.run(pool.threads(), [&](int part) {
-      for (const auto& piece : pieces) {
-        const Range range = split(piece.size() / kernels::kReadStep, 1, pool.threads(), part);
-        const std::uint64_t seen =
-            kernels::widest_roof_kernels().read(piece.data() + range.begin * kernels::kReadStep,
-                                                (range.end - range.begin) * kernels::kReadStep);
-        asm volatile("" : : "r"(seen) : "memory");
-      }
-    });
-    return 1e-9 * static_cast<double>(bytes) / (steady_seconds() - start);
-  };
-  if (bytes == 0) return 0;
-  pass();
-  return std::max({pass(), pass(), pass()});
-}
-
-struct Rates {
-  double prompt_tps, generate_tps, bandwidth_share;
-};
-
-// roof: read_rate(), or 0 where it was not measured.
-Rates rates_of(const runtime::GenerateTimes& times, double roof) {
-  Rates rates{times.prompt_tps(), times.generate_tps(), 0};
-  if (roof > 0 && times.steps > 0)
-    rates.bandwidth_share = 1e-9 * times.bytes_read / times.generate_seconds / roof;
-  return rates;
-}
-
-void print_rates(const runtime::GenerateTimes& times, const Rates& rates) {
-  print_err("prompt:   {} tokens, {:.1f} tokens per second\n",
-            times.prompt_tokens - times.cached_tokens, rates.prompt_tps);
-  if (times.steps == 0) return;
-  print_err("generate: {} tokens, {:.1f} tokens per second, {:.0f} % of the memory bandwidth\n",
-            times.decoded_tokens, rates.generate_tps, 100 * rates.bandwidth_share);
-}
-
-// The model's chat template with its messages.
-class Chat {
- public:
-  static Result<Chat> open(const RunningModel& running, const Arguments& arguments) {
-    OCTAVO_TRY(ChatTemplates templates, read_chat_templates(running.checkpoint.directory));
-    const ChatTemplateText* text = templates.pick(false);
-    if (text == nullptr) {
-      return fail(ErrorCode::bad_model,
-                  fmt::format("{}: the model has no chat template; leave --chat out",
-                              running.checkpoint.directory.string()));
-    }
-    OCTAVO_TRY(ChatTemplate parsed, ChatTemplate::parse(text->text, text->file));
-    Chat chat(std::move(parsed), std::move(templates.special_tokens));
-    if (!arguments.system.empty()) chat.add("system", arguments.system);
-    return chat;
-  }
-
-  void add(const char* role, const std::string& content) {
-    messages_.push_back({{"role", role}, {"content", content}});
-  }
-
-  Result<std::string> prompt() const {
-    ChatOptions options;
-    options.add_generation_prompt = true;
-    options.variables = special_tokens_;
-    return template_.render(messages_, nullptr, options);
-  }
-
- private:
-  Chat(ChatTemplate parsed, OrderedJson special_tokens)
-      : template_(std::move(parsed)), special_tokens_(std::move(special_tokens)) {}
-
-  ChatTemplate template_;
-  OrderedJson special_tokens_;
-  OrderedJson messages_ = OrderedJson::array();
-};
-
-Result<std::vector<std::int32_t>> encode(const RunningModel& running, const std::string& text,
-                                         const text::EncodeOptions& options) {
-  OCTAVO_TRY(const std::vector<text::TokenId> ids, running.tokenizer->encode(text, options));
-  return std::vector<std::int32_t>(ids.begin(), ids.end());
 }
 
 runtime::GenerateOptions options_of(const Arguments& arguments, const RunningModel& running) {
@@ -252,21 +166,30 @@ void print_result_json(const runtime::GenerateResult& result, const Rates& rates
   print_json(json);
 }
 
+Result<Chat> open_chat(const Arguments& arguments, const RunningModel& running) {
+  OCTAVO_TRY(Chat chat, Chat::open(running, arguments.parse_special));
+  if (arguments.system) chat.add("system", *arguments.system);
+  return chat;
+}
+
 // All prompts, side by side; several are shown when they are done.
 Result<int> run_prompts(const Arguments& arguments, RunningModel& running,
                         const std::vector<std::string>& prompts) {
   std::vector<std::vector<std::int32_t>> ids;
   std::size_t longest = 0;
+  std::optional<Chat> opened;
+  if (arguments.chat) {
+    OCTAVO_TRY(opened, open_chat(arguments, running));
+  }
   for (const std::string& prompt : prompts) {
-    std::string text = prompt;
-    if (arguments.chat) {
-      OCTAVO_TRY(Chat chat, Chat::open(running, arguments));
+    if (opened) {
+      Chat chat = *opened;
       chat.add("user", prompt);
-      OCTAVO_TRY(text, chat.prompt());
+      OCTAVO_TRY(ids.emplace_back(), chat.prompt());
+    } else {
+      OCTAVO_TRY(ids.emplace_back(),
+                 encode(running, prompt, {.add_special_tokens = !arguments.no_special}));
     }
-    OCTAVO_TRY(
-        ids.emplace_back(),
-        encode(running, text, {.add_special_tokens = !arguments.chat && !arguments.no_special}));
     longest = std::max(longest, ids.back().size());
   }
   runtime::GenerateOptions options = options_of(arguments, running);
@@ -307,12 +230,11 @@ bool wait_for_input() {
 
 // A turn for each line of input.
 Result<int> run_conversation(const Arguments& arguments, RunningModel& running) {
-  OCTAVO_TRY(Chat chat, Chat::open(running, arguments));
+  OCTAVO_TRY(Chat chat, open_chat(arguments, running));
   std::ios::sync_with_stdio(false);  // a buffer of its own, which wait_for_input() sees
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
   runtime::GenerateOptions options = options_of(arguments, running);
-  OCTAVO_TRY(options.context,
-             choose_context(arguments, running, arguments.context.value_or(kUsualContext), 1));
+  OCTAVO_TRY(options.context, choose_context(arguments, running, 0, 1));
   const double roof = arguments.quiet ? 0 : read_rate(running);
   runtime::PromptCache cache;
   options.cache = &cache;
@@ -331,9 +253,7 @@ Result<int> run_conversation(const Arguments& arguments, RunningModel& running) 
       continue;
     }
     chat.add("user", line);
-    OCTAVO_TRY(const std::string prompt, chat.prompt());
-    OCTAVO_TRY(const std::vector<std::int32_t> ids,
-               encode(running, prompt, {.add_special_tokens = false}));
+    OCTAVO_TRY(const std::vector<std::int32_t> ids, chat.prompt());
     OCTAVO_TRY(const runtime::GenerateResult result,
                runtime::generate(*running.engine, *running.tokenizer, std::span(&ids, 1), options));
     print_out("\n");
@@ -344,24 +264,43 @@ Result<int> run_conversation(const Arguments& arguments, RunningModel& running) 
   return kFine;
 }
 
+// What goes on with a model that was not written to its end: this command cannot.
+std::string resume_command(const Arguments& arguments) {
+  return fmt::format(
+      "`octavo quantize {} {} --scale-fmt {} --resume`, with the lists and blocks of this command,",
+      arguments.model, arguments.save, arguments.quantize);
+}
+
+// Before anything is loaded.
+Result<void> check_save_directory(const Arguments& arguments) {
+  std::error_code error;
+  if (find_unfinished_run(arguments.save)) {
+    return fail(ErrorCode::bad_value,
+                fmt::format("--save {}: it holds an unfinished model; {} goes on with it",
+                            arguments.save, resume_command(arguments)));
+  }
+  if (!std::filesystem::exists(arguments.save, error) ||
+      (std::filesystem::is_directory(arguments.save, error) &&
+       std::filesystem::is_empty(arguments.save, error))) {
+    return {};
+  }
+  return fail(ErrorCode::bad_value,
+              fmt::format("--save {}: it is there already; a new or an empty directory is expected",
+                          arguments.save));
+}
+
 Result<void> save(const Arguments& arguments, const RunningModel& running) {
   OCTAVO_TRY(const std::optional<QuantizeOptions> options, quantize_options(arguments));
   OCTAVO_TRY(const ConversionPlan plan, plan_quantize(running.checkpoint, *options));
   ConversionOptions run;
   run.threads = running.pool->threads();
   run.stop = &catch_interrupts();
-  const auto report = quantize_checkpoint(running.checkpoint, plan, *options, run, arguments.save);
-  if (!report && report.error().code == ErrorCode::interrupted) {
-    return fail(
-        ErrorCode::interrupted,
-        fmt::format("{} holds an unfinished model: `octavo quantize {} {} --resume` with the "
-                    "options of this command goes on",
-                    arguments.save, arguments.model, arguments.save));
-  }
-  if (!report) return std::unexpected(report.error());
+  run.resume_command = resume_command(arguments);
+  OCTAVO_TRY(const ConversionReport report,
+             quantize_checkpoint(running.checkpoint, plan, *options, run, arguments.save));
   if (!arguments.quiet) {
     print_err("saved: {} ({})\n", printable(arguments.save),
-              human_bytes(static_cast<double>(report->bytes_out)));
+              human_bytes(static_cast<double>(report.bytes_out)));
   }
   return {};
 }
@@ -370,8 +309,12 @@ Result<void> check_arguments(const Arguments& arguments) {
   const auto refuse = [](const char* what) { return fail(ErrorCode::bad_value, what); };
   if (!arguments.save.empty() && arguments.quantize.empty())
     return refuse("--save writes what --quantize makes: add --quantize");
-  if (!arguments.system.empty() && !arguments.chat) return refuse("--system goes with --chat");
-  if (text::invalid_utf8_at(arguments.system)) return refuse("--system is not UTF-8");
+  if (!arguments.save.empty()) OCTAVO_CHECK(check_save_directory(arguments));
+  if (arguments.system && !arguments.chat) return refuse("--system goes with --chat");
+  if (arguments.parse_special && !arguments.chat)
+    return refuse("--parse-special goes with --chat: elsewhere special tokens are always such");
+  if (text::invalid_utf8_at(arguments.system.value_or(""))) return refuse("--system is not UTF-8");
+  OCTAVO_CHECK(runtime::check_sampling(sampling_of(arguments, {})));
   const bool conversation =
       arguments.chat && arguments.prompts.empty() && arguments.file.empty() && !arguments.explain;
   if (arguments.json && conversation)
@@ -395,14 +338,7 @@ Result<int> run(const Arguments& arguments) {
     OCTAVO_CHECK(save(arguments, *running));
   }
   if (arguments.explain) {
-    const runtime::EngineOptions& engine = running->engine->options();
-    if (arguments.json) {
-      print_json({{"layers", explanation_json(running->loaded.model, engine.activations,
-                                              running->pool->threads(), engine.prompt_chunk)}});
-    } else {
-      print_explanation(running->loaded.model, engine.activations, running->pool->threads(),
-                        engine.prompt_chunk);
-    }
+    print_explanation(*running, arguments.json);
     return kFine;
   }
   if (prompts.empty()) return run_conversation(arguments, *running);
@@ -413,6 +349,7 @@ void add_sampling_options(CLI::App& command, Arguments& arguments) {
   constexpr const char* kGroup = "Sampling";
   command.add_option("--temp", arguments.temperature, "0: the most probable token")
       ->option_text("T")
+      ->check(kNotEmpty)
       ->group(kGroup);
   command.add_option("--top-k", arguments.top_k, "Of the K best; 0: all")
       ->option_text("K")
@@ -420,14 +357,17 @@ void add_sampling_options(CLI::App& command, Arguments& arguments) {
       ->group(kGroup);
   command.add_option("--top-p", arguments.top_p, "Of the best that make up P")
       ->option_text("P")
+      ->check(kNotEmpty)
       ->group(kGroup);
   command.add_option("--min-p", arguments.min_p, "Of those with at least P times the best's")
       ->option_text("P")
+      ->check(kNotEmpty)
       ->group(kGroup);
   command
       .add_option("--repetition-penalty", arguments.repetition_penalty,
                   "Of tokens that occurred; 1: none")
       ->option_text("R")
+      ->check(kNotEmpty)
       ->group(kGroup);
   command.add_option("--seed,-s", arguments.seed, "The same seed draws the same text")
       ->option_text("N")
@@ -448,8 +388,10 @@ void add_generate(CLI::App& app, int& status) {
                    "May be repeated: prompts run side by side, and are shown when all are done")
       ->option_text("TEXT")
       ->allow_extra_args(false);
-  command->add_option("--file,-f", arguments->file, "A file that holds the prompt")
-      ->option_text("FILE");
+  command
+      ->add_option("--file,-f", arguments->file, "A file that holds the prompt; -: standard input")
+      ->option_text("FILE")
+      ->check(kNotEmpty);
   command->add_flag("--chat", arguments->chat, "The prompt is a user's message, or a conversation");
   command->add_option("--system", arguments->system, "With --chat: the system's message")
       ->option_text("TEXT");
@@ -467,10 +409,13 @@ void add_generate(CLI::App& app, int& status) {
   command->add_flag("--ignore-eos", arguments->ignore_eos, "End tokens are like any other");
   command->add_flag("--no-special", arguments->no_special,
                     "Nothing is put around the prompt (BOS)");
+  command->add_flag("--parse-special", arguments->parse_special,
+                    "With --chat: special tokens that messages spell are such, not text");
   command->add_flag("--explain", arguments->explain,
                     "No text: which kernel each layer gets, and why");
   command->add_option("--save", arguments->save, "Also write the model that --quantize makes")
-      ->option_text("DIR");
+      ->option_text("DIR")
+      ->check(kNotEmpty);
   command->add_flag("--json", arguments->json, "One JSON object on stdout when all is done");
   add_sampling_options(*command, *arguments);
   command->callback([arguments, &status] {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "command.h"
+#include "explain.h"
 #include "info_plan.h"
 #include "octavo/base/machine.h"
 #include "octavo/kernels/select.h"
@@ -36,7 +37,24 @@ std::string kernel_reason(Isa chosen) {
   return "the best that was built and that this processor has";
 }
 
-Result<void> run(bool as_json) {
+struct Arguments {
+  std::string model;
+  PlanQuestion plan;
+  bool json = false;
+};
+
+// As `generate --explain` with its usual numerics.
+Result<void> explain_model(const Arguments& arguments) {
+  ModelArguments model;
+  model.model = arguments.model;
+  model.threads = arguments.plan.threads;
+  OCTAVO_TRY(const std::unique_ptr<RunningModel> running, open_model(model));
+  print_model_line(*running, model);
+  print_explanation(*running, arguments.json);
+  return {};
+}
+
+Result<void> print_machine(bool as_json) {
   OCTAVO_TRY(const Isa isa, kernels::selected_isa());
   const CpuFeatures& features = cpu_features();
   const ThreadLimit limit = allowed_threads();
@@ -75,40 +93,58 @@ Result<void> run(bool as_json) {
   return {};
 }
 
+Result<void> run(const Arguments& arguments) {
+  if (!arguments.model.empty()) return explain_model(arguments);
+  return arguments.plan.op.empty() ? print_machine(arguments.json)
+                                   : print_plan(arguments.plan, arguments.json);
+}
+
 }  // namespace
 
 void add_info(CLI::App& app, int& status) {
-  auto json = std::make_shared<bool>(false);
-  auto plan = std::make_shared<PlanQuestion>();
+  auto arguments = std::make_shared<Arguments>();
+  PlanQuestion& plan = arguments->plan;
   CLI::App* command =
       app.add_subcommand("info", "Machine, kernels, build: what to paste into a bug report");
   command->footer(
+      "With MODEL: which kernel each of its layers gets, and why no faster one, as `octavo "
+      "generate "
+      "MODEL\n--explain` prints it, which also takes options of loading and numerics.\n\n"
       "OCTAVO_CPU=generic|avx2|avx512bf16 forces a level of kernels.\n\n"
-      "Examples:\n  octavo info\n  octavo info --op gemm --m 512 --n 4096 --k 4096 --activations "
-      "f32");
-  command->add_flag("--json", *json, "Print as JSON");
-  command->add_option("--op", plan->op, "Print the plan for a product instead: gemm or gemv")
-      ->check(CLI::IsMember({"gemm", "gemv"}))
-      ->type_name("OP");
+      "Examples:\n  octavo info\n  octavo info Qwen3-0.6B-FP8\n"
+      "  octavo info --op gemm --m 512 --n 4096 --k 4096 --activations f32");
+  CLI::Option* model =
+      command->add_option("MODEL", arguments->model, "A model directory: print its layers instead")
+          ->check(kNotEmpty);
+  command->add_flag("--json", arguments->json, "Print as JSON");
+  CLI::Option* op =
+      command->add_option("--op", plan.op, "Print the plan for a product instead: gemm or gemv")
+          ->check(CLI::IsMember({"gemm", "gemv"}))
+          ->type_name("OP")
+          ->excludes(model);
   const auto size = [&](const char* name, std::uint64_t& value, const char* what) {
     command->add_option(name, value, what)
         ->check(kProductSize)
+        ->needs(op)
         ->type_name("N")
         ->capture_default_str();
   };
-  size("--m", plan->m, "Rows of activations");
-  size("--n", plan->n, "Columns: rows of the weight");
-  size("--k", plan->k, "Length of the sums");
-  command->add_option("--weights", plan->weights, "Format of the weight")
+  size("--m", plan.m, "Rows of activations");
+  size("--n", plan.n, "Columns: rows of the weight");
+  size("--k", plan.k, "Length of the sums");
+  command->add_option("--weights", plan.weights, "Format of the weight")
+      ->needs(op)
       ->type_name("FORMAT")
       ->capture_default_str();
-  command->add_option("--activations", plan->activations, "Format of the activations")
+  command->add_option("--activations", plan.activations, "Format of the activations")
+      ->needs(op)
       ->type_name("FORMAT")
       ->capture_default_str();
-  command->add_option("--threads", plan->threads, "Threads for the plan (0: all allowed)")
+  command->add_option("--threads", plan.threads, "Of --op and MODEL (0: all allowed)")
+      ->check(kNotEmpty)
       ->type_name("N");
-  command->callback([json, plan, &status] {
-    const Result<void> result = plan->op.empty() ? run(*json) : print_plan(*plan, *json);
+  command->callback([arguments, &status] {
+    const Result<void> result = run(*arguments);
     status = result ? kFine : report_error(result.error());
   });
 }

@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -18,6 +20,15 @@ void raise_file_limit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// A closed standard stream would lend its number to the next file that is opened: what is written
+// there, or read from there, must fail instead.
+void hold_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) != -1) continue;
+    ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
 }
 
 std::string usage_error(const CLI::App* app, const CLI::Error& error) {
@@ -74,6 +85,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace octavo::app;
+  hold_standard_streams();
   raise_file_limit();
   std::signal(SIGXFSZ, SIG_IGN);  // a file over its size limit is an error with a message
   return finish_output(run(argc, argv));

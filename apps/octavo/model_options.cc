@@ -1,9 +1,9 @@
 #include "model_options.h"
 
-#include <chrono>
-
 #include "octavo/base/file.h"
 #include "octavo/base/machine.h"
+#include "octavo/base/steady_seconds.h"
+#include "octavo/checkpoint/fine_grained_fp8_config.h"
 #include "octavo/kernels/select.h"
 #include "progress.h"
 
@@ -38,6 +38,7 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
   command.add_option("MODEL", arguments.model, "Directory in the Hugging Face layout")->required();
   command.add_option("--threads,-t", arguments.threads, "0: all that this process may use")
       ->option_text("N")
+      ->check(kNotEmpty)
       ->capture_default_str();
   command
       .add_option(
@@ -45,10 +46,6 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
           "Quantize a wide model to block FP8 while it is loaded, with float or ue8m0 scales")
       ->option_text("FMT")
       ->check(CLI::IsMember({"float", "ue8m0"}))
-      ->group(kLoadGroup);
-  command.add_option("--weight-block-size", arguments.block_size, "Of --quantize")
-      ->option_text("ROWS,COLS")
-      ->capture_default_str()
       ->group(kLoadGroup);
   for (auto [name, list, words] :
        {std::tuple("--modules-to-not-convert", &arguments.not_convert, "Leave these wide too"),
@@ -61,6 +58,14 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
   }
   command.add_flag("--dequantize", arguments.dequantize, "Run the FP8 weights of MODEL in BF16")
       ->group(kLoadGroup);
+  add_pairing_options(command, arguments.pairing);
+  command.get_option("--weight-block-size")
+      ->description(
+          "With --quantize its blocks, else instead of what the config says (usual: "
+          "128,128)")
+      ->group(kLoadGroup);
+  for (const char* name : {"--missing-scale-as-one", "--u8-as-e4m3"})
+    command.get_option(name)->group(kLoadGroup);
   command
       .add_option("--activations", arguments.activations,
                   "Against FP8 weights: fp8 (a scale per token and block, as Transformers does), "
@@ -93,28 +98,23 @@ Result<std::optional<QuantizeOptions>> quantize_options(const ModelArguments& ar
       return fail(ErrorCode::bad_value,
                   "--modules-to-not-convert and --modules-to-convert go with --quantize");
     }
-    if (arguments.block_size != kBlockSize) {
-      return fail(ErrorCode::bad_value, "--weight-block-size goes with --quantize");
-    }
     return std::nullopt;
   }
   if (arguments.dequantize) {
     return fail(ErrorCode::bad_value, "--quantize and --dequantize exclude each other");
   }
-  QuantizeOptions options;
-  OCTAVO_TRY(options.recipe.block, parse_block_size(arguments.block_size));
-  if (arguments.quantize == "ue8m0") {
-    options.recipe.scale_fmt = ScaleFormat::ue8m0;
-    options.scale_dtype = DType::f8_e8m0;
-  }
-  options.not_convert = split_names(arguments.not_convert);
-  options.convert = split_names(arguments.convert);
+  FineGrainedFp8Config config;
+  config.weight_block_size = arguments.pairing.block.value_or(BlockSize{});
+  config.scale_fmt = scale_format_from_name(arguments.quantize).value();
+  config.modules_to_not_convert = split_names(arguments.not_convert);
+  config.modules_to_convert = split_names(arguments.convert);
+  OCTAVO_TRY(QuantizeOptions options, octavo::quantize_options(config));
   options.pairing = arguments.pairing;
   return options;
 }
 
 Result<std::unique_ptr<RunningModel>> open_model(const ModelArguments& arguments) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = steady_seconds();
   OCTAVO_TRY([[maybe_unused]] const Isa isa, kernels::selected_isa());
   models::LoadOptions options;
   OCTAVO_TRY(options.quantize, quantize_options(arguments));
@@ -144,8 +144,7 @@ Result<std::unique_ptr<RunningModel>> open_model(const ModelArguments& arguments
       running->loaded.model,
       runtime::EngineOptions{activation_type(arguments.activations), kv_format(arguments.kv_cache),
                              arguments.prompt_chunk, &running->context});
-  running->load_seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  running->load_seconds = steady_seconds() - start;
   return running;
 }
 
@@ -157,7 +156,7 @@ Result<std::uint64_t> check_kv_cache(const RunningModel& running, std::size_t to
   return fail(
       ErrorCode::bad_value,
       fmt::format("a context of {} tokens takes {} of KV cache, {} of memory are available: "
-                  "--ctx-size, --kv-cache-dtype fp8",
+                  "a smaller --ctx-size, fewer new tokens, or --kv-cache-dtype fp8",
                   tokens, human_bytes(static_cast<double>(bytes)),
                   human_bytes(static_cast<double>(available))));
 }
@@ -171,9 +170,10 @@ void print_model_line(const RunningModel& running, const ModelArguments& argumen
             human_seconds(running.load_seconds));
   print_err("       memory while loading: at most {} beside the weights\n",
             human_bytes(static_cast<double>(report.buffer_bytes)));
-  print_err("run:   {}, activations {}, KV cache {}, {} threads ({})\n",
-            isa_name(*kernels::selected_isa()), arguments.activations, arguments.kv_cache,
-            running.pool->threads(), running.threads_why);
+  print_err("run:   {}, activations {}, KV cache {}, {} ({})\n", isa_name(*kernels::selected_isa()),
+            arguments.activations, arguments.kv_cache,
+            counted(static_cast<std::size_t>(running.pool->threads()), "thread"),
+            running.threads_why);
 }
 
 }  // namespace octavo::app

@@ -15,13 +15,10 @@
 
 namespace octavo::app {
 
-inline constexpr const char* kBlockSize = "128,128";
-
 struct ModelArguments {
   std::string model;
   int threads = 0;
   std::string quantize;  // "", "float", "ue8m0"
-  std::string block_size = kBlockSize;
   std::vector<std::string> not_convert;
   std::vector<std::string> convert;
   bool dequantize = false;
@@ -30,7 +27,7 @@ struct ModelArguments {
   std::size_t prompt_chunk = 512;
   bool quiet = false;
   OpenOptions open;
-  PairingOptions pairing;
+  PairingOptions pairing;  // its block is that of `quantize` where that is given
 };
 
 // MODEL and the shared options.

@@ -1,11 +1,9 @@
-#include <chrono>
-
+#include "octavo/runtime/perplexity.h"
 #include "interrupt.h"
 #include "model_options.h"
-#include "octavo/base/file.h"
-#include "octavo/runtime/perplexity.h"
-#include "octavo/text/utf8.h"
+#include "octavo/base/steady_seconds.h"
 #include "progress.h"
+#include "text_input.h"
 
 namespace octavo::app {
 namespace {
@@ -31,11 +29,7 @@ Examples:
 
 Result<void> run(const Arguments& arguments) {
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
-  OCTAVO_TRY(const std::string text, read_text(arguments.file, kMaxBytes));
-  if (const auto bad = text::invalid_utf8_at(text)) {
-    return fail(ErrorCode::bad_value,
-                fmt::format("{}: not valid UTF-8 at offset {}", arguments.file, *bad));
-  }
+  OCTAVO_TRY(const TextInput input, read_utf8_input(arguments.file, kMaxBytes));
   OCTAVO_TRY(const std::unique_ptr<RunningModel> running, open_model(arguments));
   const models::ModelConfig& config = running->loaded.model.config;
   const std::size_t context =
@@ -46,9 +40,9 @@ Result<void> run(const Arguments& arguments) {
                             config.max_position_embeddings));
   }
   print_model_line(*running, arguments);
-  OCTAVO_TRY(
-      std::vector<text::TokenId> ids,
-      running->tokenizer->encode(text, {.add_special_tokens = false, .parse_special = false}));
+  OCTAVO_TRY(std::vector<text::TokenId> ids,
+             running->tokenizer->encode(input.text,
+                                        {.add_special_tokens = false, .parse_special = false}));
   if (arguments.tokens != 0) ids.resize(std::min(ids.size(), arguments.tokens));
   const std::vector<std::int32_t> tokens(ids.begin(), ids.end());
   OCTAVO_TRY([[maybe_unused]] const std::uint64_t bytes,
@@ -63,12 +57,11 @@ Result<void> run(const Arguments& arguments) {
   options.interrupt = &catch_interrupts();
   Progress progress("perplexity", arguments.quiet, "tokens");
   options.on_progress = [&](std::size_t done, std::size_t total) { progress.update(done, total); };
-  const auto start = std::chrono::steady_clock::now();
+  const double start = steady_seconds();
   const auto result = runtime::perplexity(*running->engine, tokens, options);
   progress.finish();
   if (!result) return std::unexpected(result.error());
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = steady_seconds() - start;
   if (arguments.json) {
     print_json({{"perplexity", result->perplexity},
                 {"tokens", result->predicted},
@@ -93,8 +86,9 @@ void add_perplexity(CLI::App& app, int& status) {
       app.add_subcommand("perplexity", "How well a model predicts a text: the quality number");
   command->footer(kFooter);
   add_model_options(*command, *arguments);
-  command->add_option("--file,-f", arguments->file, "The text, UTF-8")
+  command->add_option("--file,-f", arguments->file, "The text, UTF-8; -: standard input")
       ->option_text("FILE")
+      ->check(kNotEmpty)
       ->required();
   command
       ->add_option("--ctx-size,-c", arguments->context,

@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "convert_command.h"
+#include "octavo/checkpoint/fine_grained_fp8_config.h"
 
 namespace octavo::app {
 namespace {
@@ -35,16 +36,15 @@ Examples:
   octavo quantize model out --modules-to-not-convert 'mlp.down_proj,re:.*layers\.\d{1,2}\..*')";
 
 Result<Conversion> conversion_of(const Arguments& arguments) {
-  QuantizeOptions options;
-  OCTAVO_TRY(options.recipe.block, parse_block_size(arguments.block_size));
+  FineGrainedFp8Config config;
+  OCTAVO_TRY(config.weight_block_size, parse_block_size(arguments.block_size));
+  config.scale_fmt = scale_format_from_name(arguments.scale_fmt).value();
+  config.modules_to_not_convert = split_names(arguments.not_convert);
+  config.modules_to_convert = split_names(arguments.convert);
+  OCTAVO_TRY(QuantizeOptions options, quantize_options(config));
+  if (!arguments.scale_dtype.empty())
+    options.scale_dtype = arguments.scale_dtype == "e8m0" ? DType::f8_e8m0 : DType::f32;
   options.recipe.rule = rule_from_name(arguments.rule).value();
-  options.recipe.scale_fmt = scale_format_from_name(arguments.scale_fmt).value();
-  const bool ue8m0 = options.recipe.scale_fmt == ScaleFormat::ue8m0;
-  const std::string dtype =
-      arguments.scale_dtype.empty() ? (ue8m0 ? "e8m0" : "f32") : arguments.scale_dtype;
-  options.scale_dtype = dtype == "e8m0" ? DType::f8_e8m0 : DType::f32;
-  options.not_convert = split_names(arguments.not_convert);
-  options.convert = split_names(arguments.convert);
   options.default_skips = !arguments.no_default_skips;
   options.requantize = arguments.requantize;
   options.allow_non_finite = arguments.allow_non_finite;

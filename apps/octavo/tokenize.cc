@@ -1,14 +1,11 @@
 #include <charconv>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <optional>
 
 #include "command.h"
-#include "octavo/base/file.h"
 #include "octavo/text/tokenizer.h"
 #include "octavo/text/utf8.h"
+#include "text_input.h"
 
 namespace octavo::app {
 namespace {
@@ -43,19 +40,9 @@ Examples:
   octavo tokenize SmolLM2-135M-Instruct --file notes.txt --json | jq '.tokens | length'
   octavo tokenize SmolLM2-135M-Instruct --file prompts.txt --lines)";
 
-struct Input {
-  std::string name;  // for messages
-  std::string content;
-};
-
-Result<Input> read_input(const Arguments& arguments) {
-  if (arguments.text) return Input{"TEXT", *arguments.text};
-  if (!arguments.file.empty()) {
-    OCTAVO_TRY(std::string content, read_text(arguments.file, kMaxInputBytes));
-    return Input{arguments.file, std::move(content)};
-  }
-  std::string content((std::istreambuf_iterator<char>(std::cin)), {});
-  return Input{"standard input", std::move(content)};
+Result<TextInput> read_text_or_file(const Arguments& arguments) {
+  if (arguments.text) return TextInput{"TEXT", *arguments.text};
+  return read_input(arguments.file.empty() ? kStandardInput : arguments.file, kMaxInputBytes);
 }
 
 // The whole input, or its records without what ends them.
@@ -121,10 +108,10 @@ Result<void> run(const Arguments& arguments) {
   if (arguments.text && !arguments.file.empty())
     return fail(ErrorCode::bad_value, "TEXT and --file are both given; one of them is expected");
   OCTAVO_TRY(const text::Tokenizer tokenizer, text::Tokenizer::load(arguments.model));
-  OCTAVO_TRY(const Input input, read_input(arguments));
+  OCTAVO_TRY(const TextInput input, read_text_or_file(arguments));
   OrderedJson records = OrderedJson::array();
   const bool many = arguments.lines || arguments.null;
-  for (const std::string_view record : records_of(input.content, arguments)) {
+  for (const std::string_view record : records_of(input.text, arguments)) {
     std::vector<TokenId> ids;
     std::string decoded;
     if (arguments.decode) {
@@ -132,8 +119,8 @@ Result<void> run(const Arguments& arguments) {
       decoded = tokenizer.decode(ids, {.skip_special = arguments.skip_special});
     } else {
       if (const auto bad = text::invalid_utf8_at(record)) {
-        const auto offset = static_cast<std::size_t>(record.data() - input.content.data()) + *bad;
-        return fail(ErrorCode::bad_file,
+        const auto offset = static_cast<std::size_t>(record.data() - input.text.data()) + *bad;
+        return fail(arguments.text ? ErrorCode::bad_value : ErrorCode::bad_file,
                     fmt::format("{}: not valid UTF-8 at offset {}", input.name, offset));
       }
       OCTAVO_TRY(ids, tokenizer.encode(record, {.add_special_tokens = !arguments.no_added,
@@ -167,8 +154,9 @@ void add_tokenize(CLI::App& app, int& status) {
   command->add_option("MODEL", arguments->model, "Model directory, or a tokenizer.json")
       ->required();
   command->add_option("TEXT", arguments->text, "Text; with --decode, ids");
-  command->add_option("-f,--file", arguments->file, "Read the text from a file")
-      ->option_text("FILE");
+  command->add_option("-f,--file", arguments->file, "Read the text from a file; -: standard input")
+      ->option_text("FILE")
+      ->check(kNotEmpty);
   command->add_flag("-d,--decode", arguments->decode, "Ids to text");
   command->add_flag("--lines", arguments->lines, "Each line of the input by itself");
   command->add_flag("-z,--null", arguments->null, "The same, lines end in a NUL byte");

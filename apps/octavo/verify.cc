@@ -219,6 +219,7 @@ void add_verify(CLI::App& app, int& status) {
                     "First write the index anew, from the complete set of shards that is there");
   command->add_option("--threads", arguments->threads, "0: all that affinity and cgroup allow")
       ->option_text("N")
+      ->check(kNotEmpty)
       ->capture_default_str();
   add_open_options(*command, arguments->open);
   add_pairing_options(*command, arguments->pairing);

@@ -74,8 +74,8 @@ Result<Listing> list_files(const fs::path& directory, Survey& survey) {
   if (!partial.empty()) {
     std::ranges::sort(partial);
     add(survey.notes, DefectCode::unfinished_run, directory, "",
-        fmt::format("{} of a run that did not end ({}); the same command with --resume goes on, or "
-                    "remove them",
+        fmt::format("{} of a run that did not end ({}); the command that began it goes on "
+                    "with --resume, or remove them",
                     counted(partial.size(), "temporary file"), first_names(partial)));
     listing.unfinished = true;
   }
@@ -179,7 +179,8 @@ std::vector<std::string> choose_shards(const Listing& listing, Survey& survey, I
     const auto below = std::ranges::find_if(
         listing.files, [](const std::string& file) { return file.ends_with(kSuffix); });
     std::string more;
-    if (listing.unfinished) more = ", but a run that did not end; --resume goes on with it";
+    if (listing.unfinished)
+      more = ", but a run that did not end; the command that began it goes on with --resume";
     if (below != listing.files.end())
       more = fmt::format(", but {}: name the directory of the model", *below);
     add(survey.defects, DefectCode::no_weights, checkpoint.directory, "",

@@ -100,7 +100,7 @@ class Facts {
     const bool quantized = count_quantized(pairing_) > 0;
     if (config_.present && !quantized) {
       add(ConfigFact::Kind::claims_quantized, true,
-          fmt::format("it says quant_method \"{}\", but no tensor is quantized",
+          fmt::format("it says quant_method \"{}\", but no tensor is quantized: the tensors count",
                       config_.quant_method));
     }
     if (config_.present && !config_.quant_method.empty() && !pairing_.weights.empty() &&
@@ -112,8 +112,8 @@ class Facts {
     }
     if (!config_.present && quantized) {
       add(ConfigFact::Kind::lacks_quantization, true,
-          fmt::format("no quantization_config, but {} weights are quantized: engines would read "
-                      "their codes as values",
+          fmt::format("no quantization_config, but {} weights are quantized: the tensors count; "
+                      "engines that go by the config would read their codes as values",
                       count_quantized(pairing_)));
     }
   }

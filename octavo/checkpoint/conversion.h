@@ -37,6 +37,7 @@ struct ConversionOptions {
   std::uint64_t max_shard_bytes = 0;  // 0: shards follow the input's
   bool overwrite = false;  // an output directory that is not empty is accepted, its files replaced
   bool resume = false;     // goes on where an earlier run of the same conversion was cut off
+  std::string resume_command = "the same command with --resume";  // for messages: what goes on
   const std::atomic<bool>* stop = nullptr;  // looked at all along; once set: ErrorCode::interrupted
   std::function<void(std::uint64_t done, std::uint64_t total)>
       on_progress;  // source bytes; from any thread

@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 
 #include "octavo/base/ceil_div.h"
 #include "octavo/base/machine.h"
 #include "octavo/base/parallel.h"
+#include "octavo/base/steady_seconds.h"
 #include "octavo/checkpoint/bands_internal.h"
 #include "octavo/checkpoint/conversion.h"
 #include "octavo/checkpoint/output_directory_internal.h"
@@ -97,7 +97,7 @@ class Conversion {
 
   // `options`: what decides the bytes, for the journal.
   Result<ConversionReport> execute(std::vector<OutputTensor> outputs, OrderedJson options) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = steady_seconds();
     std::optional<JournalState> before;
     if (run_.resume) {
       OCTAVO_TRY(before, read_journal(destination_));
@@ -129,8 +129,7 @@ class Conversion {
     OCTAVO_CHECK(directory.begin(lines, created));
     if (Result<void> written = write(directory, phase); !written)
       return std::unexpected(explained(std::move(written).error(), directory));
-    report_.seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    report_.seconds = steady_seconds() - start;
     report_.peak_bytes = peak_anonymous_bytes();
     return std::move(report_);
   }
@@ -253,7 +252,8 @@ class Conversion {
   // What stays and how to go on. Bad data stays bad: nothing of it is kept.
   Error explained(Error error, OutputDirectory& directory) const {
     if (directory.committing()) {
-      error.message += "; the new model is whole, the same command with --resume puts it in place";
+      error.message +=
+          fmt::format("; the new model is whole, {} puts it in place", run_.resume_command);
       return error;
     }
     if (error.code != ErrorCode::io && error.code != ErrorCode::interrupted) return error;
@@ -262,11 +262,10 @@ class Conversion {
     if (error.code == ErrorCode::interrupted) {
       error.message = fmt::format(
           "interrupted: {}; {}", done,
-          kept > 0 ? "the same command with --resume goes on from there"
-                   : "nothing is kept, the same command (with --resume or without) starts anew");
+          kept > 0 ? run_.resume_command + " goes on from there" : "nothing of it is kept");
     } else if (kept > 0) {
       error.message +=
-          fmt::format("; {} and kept: the same command with --resume goes on from there", done);
+          fmt::format("; {} and kept: {} goes on from there", done, run_.resume_command);
     }
     return error;
   }

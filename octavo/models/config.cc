@@ -335,12 +335,7 @@ void read_switches(JsonReader& reader, ModelConfig& config) {
   if (config.family == Family::llama) config.mlp_bias = reader.flag("mlp_bias").value_or(false);
 }
 
-void read_special_tokens(JsonReader& reader, bool has_defaults, ModelConfig& config) {
-  if (const auto bos = reader.count("bos_token_id", 0, kMaxTokenId)) {
-    config.bos_token_id = static_cast<std::int32_t>(*bos);
-  } else if (has_defaults && !reader.contains("bos_token_id")) {
-    config.bos_token_id = 1;
-  }
+void read_end_tokens(JsonReader& reader, bool has_defaults, ModelConfig& config) {
   if (const auto eos = reader.counts("eos_token_id", 0, kMaxTokenId)) {
     for (const std::size_t id : *eos) config.eos_token_ids.push_back(static_cast<std::int32_t>(id));
   } else if (has_defaults && !reader.contains("eos_token_id")) {
@@ -367,7 +362,7 @@ Result<ModelConfig> read_model_config(const Json& config, std::string_view file)
   result.architecture = defaults->architecture;
   read_sizes(reader, *defaults, result);
   read_switches(reader, result);
-  read_special_tokens(reader, defaults->has_special_tokens, result);
+  read_end_tokens(reader, defaults->has_special_tokens, result);
   OCTAVO_CHECK(reader.status());
   read_windows(reader, result);
   OCTAVO_CHECK(reader.status());

@@ -55,7 +55,6 @@ struct ModelConfig {
   // By layer: how many positions a token sees, itself included. nullopt: all before it.
   std::vector<std::optional<std::size_t>> sliding_window;
   RopeConfig rope;
-  std::optional<std::int32_t> bos_token_id;
   std::vector<std::int32_t> eos_token_ids;
   std::size_t num_nextn_predict_layers = 0;  // extra layers after the last one, not built
 };

@@ -63,8 +63,6 @@ TEST(ModelConfig, DefaultsOfTransformers) {
     EXPECT_EQ(config.rms_norm_eps, expected.at("rms_norm_eps").get<float>());
     EXPECT_EQ(config.tie_word_embeddings, expected.at("tie_word_embeddings"));
     EXPECT_EQ(config.rope, RopeConfig{.theta = expected.at("rope_theta")});
-    EXPECT_EQ(config.bos_token_id ? Json(*config.bos_token_id) : Json(),
-              expected.at("bos_token_id"));
     EXPECT_EQ(config.eos_token_ids.empty() ? Json() : Json(config.eos_token_ids[0]),
               expected.at("eos_token_id"));
     ASSERT_EQ(config.sliding_window.size(), config.num_hidden_layers);
@@ -165,9 +163,7 @@ TEST(ModelConfig, SlidingWindows) {
 TEST(ModelConfig, SpecialTokens) {
   EXPECT_EQ(read(R"({"eos_token_id": [128001, 128008]})").eos_token_ids,
             (std::vector<std::int32_t>{128001, 128008}));
-  EXPECT_EQ(read(R"({"eos_token_id": null, "bos_token_id": null})").eos_token_ids.size(), 0u);
-  EXPECT_EQ(read(R"({"bos_token_id": null})").bos_token_id, std::nullopt);
-  EXPECT_EQ(read(R"({"bos_token_id": 7})").bos_token_id, 7);
+  EXPECT_EQ(read(R"({"eos_token_id": null})").eos_token_ids.size(), 0u);
   EXPECT_THAT(refusal(R"({"eos_token_id": [1, "x"]})"), HasSubstr("eos_token_id is [1,\"x\"]"));
 }
 

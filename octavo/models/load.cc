@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <charconv>
 
+#include "octavo/checkpoint/config_check.h"
 #include "octavo/checkpoint/names.h"
+#include "octavo/checkpoint/skip_list_check.h"
 #include "octavo/formats/traits.h"
 #include "octavo/models/load_internal.h"
 
@@ -94,8 +96,7 @@ std::uint64_t bytes_of(const ops::PackedWeight& w) {
   return w.bytes.size() + w.scale.data.size() * sizeof(float);
 }
 
-void report_layers(const Llama& model, const Checkpoint& checkpoint, const LoadOptions& options,
-                   LoadReport& report) {
+void report_layers(const Llama& model, const Checkpoint& checkpoint, LoadReport& report) {
   for (const NamedLinear& named : linear_layers(model)) {
     report.weight_bytes += bytes_of(named.layer->weight) + named.layer->bias.size() * sizeof(float);
     (bits_per_element(named.layer->weight.format) == 8 ? report.fp8_layers : report.wide_layers)++;
@@ -113,14 +114,21 @@ void report_layers(const Llama& model, const Checkpoint& checkpoint, const LoadO
     }
   }
   if (model.embed_tokens) report.weight_bytes += bytes_of(*model.embed_tokens);
-  if (checkpoint.quantization.present && report.fp8_layers == 0 && !options.dequantize) {
-    report.notes.push_back(fmt::format(
-        "config.json says quant_method \"{}\", but no weight of it is in FP8: the tensors count",
-        checkpoint.quantization.quant_method));
+}
+
+// What the config says of quantization against the tensors, which count; as `verify` finds it.
+void note_contradictions(const Checkpoint& checkpoint, const Pairing& pairing,
+                         std::vector<std::string>& notes) {
+  for (ConfigFact& fact : check_config(checkpoint, pairing)) {
+    const bool counted = fact.kind == ConfigFact::Kind::activation_scheme;  // by report_layers()
+    if (fact.contradicts && !counted) notes.push_back(std::move(fact.message));
   }
-  if (!checkpoint.quantization.present && report.fp8_layers > 0 && !options.quantize) {
-    report.notes.emplace_back(
-        "config.json has no quantization_config, but weights are in FP8: the tensors count");
+  if (!checkpoint.quantization.present) return;
+  const Result<SkipListCheck> list = check_skip_list(checkpoint, pairing);
+  if (!list) {
+    notes.push_back(list.error().message);
+  } else if (auto line = quantized_line(checkpoint, *list)) {
+    notes.push_back(*std::move(line));
   }
 }
 
@@ -172,7 +180,10 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, const LoadOptions& 
   model.rope = rope_frequencies(config, config.max_position_embeddings);
   model.config = std::move(config);
   loaded.report.buffer_bytes = reader.largest_buffer();
-  report_layers(model, checkpoint, options, loaded.report);
+  report_layers(model, checkpoint, loaded.report);
+  note_contradictions(checkpoint, reader.pairing(), loaded.report.notes);
+  if (options.dequantize && reader.pairing().weights.empty())
+    loaded.report.notes.emplace_back("--dequantize: no weight is in FP8, nothing is dequantized");
   return loaded;
 }
 

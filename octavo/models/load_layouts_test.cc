@@ -212,14 +212,14 @@ TEST_F(LoadLayouts, TensorsCountWhereTheConfigDisagrees) {
   const LoadedModel model = must(try_load(claims));
   EXPECT_EQ(model.report.fp8_layers, 0u);
   EXPECT_THAT(model.report.notes,
-              ElementsAre(AllOf(HasSubstr("config.json says quant_method \"fp8\""),
+              ElementsAre(AllOf(HasSubstr("config.json: it says quant_method \"fp8\""),
                                 HasSubstr("the tensors count"))));
 
   ModelFiles silent = quantized;
   silent.config.erase("quantization_config");
   EXPECT_EQ(hash(silent), hash(quantized));
   EXPECT_THAT(must(try_load(silent)).report.notes,
-              ElementsAre(AllOf(HasSubstr("no quantization_config"), HasSubstr("in FP8"))));
+              ElementsAre(AllOf(HasSubstr("no quantization_config"), HasSubstr("tensors count"))));
   EXPECT_THAT(must(try_load(quantized)).report.notes, IsEmpty());
 }
 

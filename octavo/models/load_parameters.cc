@@ -59,14 +59,16 @@ ParameterReader::ParameterReader(const Checkpoint& checkpoint, const LoadOptions
 
 Result<void> ParameterReader::prepare() {
   if (options_.quantize) {
-    OCTAVO_TRY(plan_, plan_quantize(checkpoint_, *options_.quantize));
+    QuantizeOptions options = *options_.quantize;
+    options.requantize = true;  // what that would mean is refused below
+    OCTAVO_TRY(plan_, plan_quantize(checkpoint_, options));
     pairing_ = plan_->pairing;
     if (!pairing_.weights.empty()) {
       const CheckpointTensor& first = checkpoint_.tensors[pairing_.weights.front().tensor];
       return fail(ErrorCode::unsupported,
                   where(checkpoint_, first) +
-                      ": it is quantized already, and not requantized while loading; "
-                      "`octavo quantize --requantize` writes a model to load");
+                      ": it is quantized already, and not requantized while loading; leave "
+                      "--quantize out, or `octavo quantize --requantize` writes a model to load");
     }
     return {};
   }

@@ -43,12 +43,12 @@ ops::Operand as_fp8(const Step& step, const Value& x, std::size_t group,
 }  // namespace
 
 const ops::Operand& Inputs::form(const Linear& layer) {
-  const ActivationType type = step_.activations;
-  if (type == ActivationType::f32) {
+  const Format format = operand_format(layer, step_.activations);
+  if (format == Format::f32) {
     if (!f32_) f32_ = as_f32(x_);
     return *f32_;
   }
-  if (type == ActivationType::bf16 || !is_fp8(layer)) {
+  if (format == Format::bf16) {
     if (!bf16_) bf16_ = as_bf16(step_, x_);
     return *bf16_;
   }
@@ -79,9 +79,14 @@ Value linear(const Step& step, Inputs& inputs, const Linear& layer) {
   return y;
 }
 
+Format operand_format(const Linear& layer, ActivationType activations) {
+  if (activations == ActivationType::f32) return Format::f32;
+  return activations == ActivationType::fp8 && is_fp8(layer) ? Format::e4m3fn : Format::bf16;
+}
+
 std::string activation_format(const Linear& layer, ActivationType activations) {
-  if (activations == ActivationType::f32) return "f32";
-  if (activations == ActivationType::bf16 || !is_fp8(layer)) return "bf16";
+  const Format format = operand_format(layer, activations);
+  if (format != Format::e4m3fn) return std::string(format_name(format));
   if (layer.activation_scale) return "e4m3fn, static scale";
   return layer.weight.scale.width == 0 ? "e4m3fn, scale per token"
                                        : fmt::format("e4m3fn, 1x{}", group(layer));

@@ -45,7 +45,8 @@ std::array<Value, sizeof...(Layers)> linears(const Step& step, const Value& x,
   return {linear(step, inputs, layers)...};
 }
 
-// What activations become for this layer: "e4m3fn, 1x128".
+// What activations become for this layer: f32, bf16 or e4m3fn; and in words, "e4m3fn, 1x128".
+Format operand_format(const Linear& layer, ActivationType activations);
 std::string activation_format(const Linear& layer, ActivationType activations);
 
 }  // namespace octavo::nn

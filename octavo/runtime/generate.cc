@@ -3,17 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 
+#include "octavo/base/steady_seconds.h"
 #include "octavo/runtime/stop.h"
 
 namespace octavo::runtime {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // One prompt on its way to text.
 struct Run {
@@ -43,9 +39,11 @@ class Generation {
     }
     if (prompt.size() >= most) {
       return fail(ErrorCode::bad_value,
-                  fmt::format("prompt {} has {} tokens, which leave no room in a context of {}: "
-                              "a shorter prompt, or a larger --ctx-size",
-                              index + 1, prompt.size(), most));
+                  fmt::format("prompt {} has {} tokens, which leave no room in a context of {}{}",
+                              index + 1, prompt.size(), most,
+                              most < engine_.model().config.max_position_embeddings
+                                  ? ": a shorter prompt, or a larger --ctx-size"
+                                  : ", all that the model knows: a shorter prompt is needed"));
     }
     OCTAVO_CHECK(engine_.check_tokens(prompt));
     const std::size_t room = std::min(options_.max_new_tokens, most - prompt.size());
@@ -72,7 +70,7 @@ class Generation {
   }
 
   Result<GenerateResult> run() {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = steady_seconds();
     for (Run& run : runs_) {
       if (stopped()) break;
       const auto fresh = std::span<const std::int32_t>(run.history).subspan(run.sequence->length);
@@ -80,8 +78,8 @@ class Generation {
       if (logits.rows == 0) break;
       OCTAVO_CHECK(choose(run, {logits.data, logits.cols}));
     }
-    result_.times.prompt_seconds = seconds_since(start);
-    const auto decode_start = std::chrono::steady_clock::now();
+    result_.times.prompt_seconds = steady_seconds() - start;
+    const double decode_start = steady_seconds();
     while (!stopped() && collect()) {
       const nn::Value logits = engine_.decode(feeds_);
       for (std::size_t i = 0; i < fed_.size(); ++i) {
@@ -90,7 +88,7 @@ class Generation {
       result_.times.decoded_tokens += fed_.size();
       ++result_.times.steps;
     }
-    result_.times.generate_seconds = seconds_since(decode_start);
+    result_.times.generate_seconds = steady_seconds() - decode_start;
     for (Run& run : runs_) {
       if (!run.ended) finish(run, FinishReason::interrupted);
     }

@@ -47,15 +47,6 @@ std::optional<double> share(JsonReader& reader, const char* key) {
   return value;
 }
 
-// -1 stands for none in older files.
-std::optional<std::int32_t> pad_token(JsonReader& reader) {
-  const Json* const value = reader.find("pad_token_id");
-  if (value != nullptr && value->is_number_integer() && value->get<std::int64_t>() == -1)
-    return std::nullopt;
-  const auto id = reader.count("pad_token_id", 0, kMaxTokenId);
-  return id ? std::optional(static_cast<std::int32_t>(*id)) : std::nullopt;
-}
-
 }  // namespace
 
 Result<GenerationConfig> read_generation_config(const Json& json, std::string_view file) {
@@ -64,9 +55,6 @@ Result<GenerationConfig> read_generation_config(const Json& json, std::string_vi
   for (const std::size_t id :
        reader.counts("eos_token_id", 0, kMaxTokenId).value_or(std::vector<std::size_t>{}))
     config.eos_token_ids.push_back(static_cast<std::int32_t>(id));
-  if (const auto bos = reader.count("bos_token_id", 0, kMaxTokenId))
-    config.bos_token_id = static_cast<std::int32_t>(*bos);
-  config.pad_token_id = pad_token(reader);
   config.do_sample = reader.flag("do_sample").value_or(false);
   config.temperature = reader.number_from("temperature", 0);
   config.top_k = reader.count("top_k", 0, std::numeric_limits<std::int32_t>::max());

@@ -16,8 +16,6 @@ namespace octavo::runtime {
 
 struct GenerationConfig {
   std::vector<std::int32_t> eos_token_ids;
-  std::optional<std::int32_t> bos_token_id;
-  std::optional<std::int32_t> pad_token_id;
   bool do_sample = false;
   std::optional<double> temperature;
   std::optional<std::size_t> top_k;

@@ -44,8 +44,10 @@ std::optional<std::string> problem_of(const SamplingOptions& options) {
   const auto expected = [](const char* name, double value, const char* what) {
     return fmt::format("{} is {}, but {} is expected", name, value, what);
   };
-  if (!(options.repetition_penalty > 0) || !std::isfinite(options.repetition_penalty))
-    return expected("repetition_penalty", options.repetition_penalty, "a number above 0");
+  // Beyond that a sound logit, below 2^90 or so, would leave the range of F32.
+  if (!(options.repetition_penalty >= 1e-6 && options.repetition_penalty <= 1e6))
+    return expected("repetition_penalty", options.repetition_penalty,
+                    "a number from 1e-06 to 1e+06");
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
     return expected("temperature", options.temperature, "a number of at least 0");
   if (!(options.top_p >= 0 && options.top_p <= 1))

@@ -145,7 +145,10 @@ TEST(Sampling, LogitsThatAreNoneAreRefused) {
 TEST(Sampling, OptionsThatAreNoneAreRefused) {
   const double nan = std::nan("");
   const std::pair<SamplingOptions, const char*> cases[] = {
-      {{.repetition_penalty = 0}, "repetition_penalty is 0, but a number above 0 is expected"},
+      {{.repetition_penalty = 0},
+       "repetition_penalty is 0, but a number from 1e-06 to 1e+06 is expected"},
+      {{.repetition_penalty = 1e-45}, "repetition_penalty is 1e-45"},
+      {{.repetition_penalty = 1e39}, "repetition_penalty is 1e+39"},
       {{.repetition_penalty = nan}, "repetition_penalty"},
       {{.temperature = -1}, "temperature is -1, but a number of at least 0 is expected"},
       {{.temperature = nan}, "temperature"},

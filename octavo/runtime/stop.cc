@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "octavo/text/utf8.h"
+
 namespace octavo::runtime {
 namespace {
 
@@ -10,17 +12,6 @@ namespace {
 std::size_t overlap(std::string_view text, std::string_view stop) {
   for (std::size_t n = std::min(text.size(), stop.size() - 1); n > 0; --n) {
     if (text.substr(text.size() - n) == stop.substr(0, n)) return n;
-  }
-  return 0;
-}
-
-// Bytes at the end of `text` that begin a UTF-8 character and do not finish it.
-std::size_t cut_character(std::string_view text) {
-  for (std::size_t n = 1; n <= 3 && n <= text.size(); ++n) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - n]);
-    if ((byte & 0xC0) == 0x80) continue;
-    const std::size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
-    return length > n ? n : 0;
   }
   return 0;
 }
@@ -54,7 +45,7 @@ std::string StopStrings::push(std::string_view piece) {
     held_.clear();
     return shown;
   }
-  std::size_t keep = cut_character(held_);
+  std::size_t keep = text::cut_bytes(held_);
   for (const std::string& stop : stops_) keep = std::max(keep, overlap(held_, stop));
   std::string shown = held_.substr(0, held_.size() - keep);
   held_.erase(0, shown.size());
@@ -64,8 +55,8 @@ std::string StopStrings::push(std::string_view piece) {
 std::string StopStrings::finish() {
   std::string shown = std::move(held_);
   held_.clear();
-  if (const std::size_t cut = cut_character(shown); cut > 0)
-    shown.replace(shown.size() - cut, cut, "\xEF\xBF\xBD");
+  if (const std::size_t cut = text::cut_bytes(shown); cut > 0)
+    shown.replace(shown.size() - cut, cut, text::kReplacementText);
   return shown;
 }
 

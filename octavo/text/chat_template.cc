@@ -10,7 +10,7 @@
 #include "octavo/text/jinja/parser.h"
 #include "octavo/text/jinja/renderer.h"
 
-namespace octavo {
+namespace octavo::text {
 namespace {
 
 std::unexpected<Error> failed(std::string_view name, const jinja::Failure& failure, int line) {
@@ -182,4 +182,4 @@ Result<ChatTemplates> read_chat_templates(const fs::path& directory) {
   return templates;
 }
 
-}  // namespace octavo
+}  // namespace octavo::text

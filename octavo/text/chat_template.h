@@ -15,7 +15,7 @@
 #include "octavo/base/json.h"
 #include "octavo/text/jinja/limits.h"
 
-namespace octavo {
+namespace octavo::text {
 
 struct ChatOptions {
   bool add_generation_prompt = false;
@@ -67,4 +67,4 @@ struct ChatTemplates {
 // where the model has none.
 Result<ChatTemplates> read_chat_templates(const std::filesystem::path& directory);
 
-}  // namespace octavo
+}  // namespace octavo::text

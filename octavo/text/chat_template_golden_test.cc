@@ -8,7 +8,7 @@
 #include "octavo/base/file.h"
 #include "octavo/text/chat_template.h"
 
-namespace octavo {
+namespace octavo::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -89,4 +89,4 @@ TEST(ChatTemplateGolden, Conversations) {
 }
 
 }  // namespace
-}  // namespace octavo
+}  // namespace octavo::text

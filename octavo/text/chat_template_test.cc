@@ -8,7 +8,7 @@
 
 #include "octavo/base/file.h"
 
-namespace octavo {
+namespace octavo::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -353,4 +353,4 @@ TEST_F(ReadChatTemplates, SpecialTokensAreTextsOrObjects) {
 }
 
 }  // namespace
-}  // namespace octavo
+}  // namespace octavo::text

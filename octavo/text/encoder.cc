@@ -120,6 +120,16 @@ std::size_t cache_slots(std::size_t text_bytes) {
   return std::clamp(std::bit_ceil(text_bytes / 8), kFewest, kMost);
 }
 
+std::string without_literal_marks(std::string_view text) {
+  std::string rest;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t mark = std::min(text.find(kLiteralMark, at), text.size());
+    rest += text.substr(at, mark - at);
+    at = mark + kLiteralMark.size();
+  }
+  return rest;
+}
+
 }  // namespace
 
 void TokenTrie::add(std::string_view text, std::uint32_t token) {
@@ -138,6 +148,19 @@ void TokenTrie::add(std::string_view text, std::uint32_t token) {
   }
   ends[node] = token;
   begins[static_cast<unsigned char>(text[0])] = true;
+}
+
+TokenTrie::Match TokenTrie::longest(std::string_view text) const {
+  Match match;
+  if (ends.empty() || !begins[static_cast<unsigned char>(text[0])]) return match;
+  std::uint32_t node = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const PairTable::Value* const edge = edges.find(node, static_cast<unsigned char>(text[i]));
+    if (edge == nullptr) break;
+    node = edge->first;
+    if (ends[node] != kNone) match = {ends[node], i + 1};
+  }
+  return match;
 }
 
 Encoder::Encoder(const TokenizerData& data, std::string_view text, const EncodeOptions& options)
@@ -176,35 +199,24 @@ void Encoder::find_added(const TokenTrie& trie, std::string_view text, const OnT
     if (done < end) on_text(text.substr(done, end - done));
   };
   for (std::size_t at = 0; at < text.size() && !trie.ends.empty();) {
-    std::uint32_t token = TokenTrie::kNone;
-    std::size_t token_end = 0;
-    if (trie.begins[static_cast<unsigned char>(text[at])]) {
-      std::uint32_t node = 0;
-      for (std::size_t next = at; next < text.size(); ++next) {
-        const PairTable::Value* const edge =
-            trie.edges.find(node, static_cast<unsigned char>(text[next]));
-        if (edge == nullptr) break;
-        node = edge->first;
-        if (trie.ends[node] == TokenTrie::kNone) continue;
-        token = trie.ends[node];
-        token_end = next + 1;
-      }
-    }
+    const auto [token, bytes] = trie.longest(text.substr(at));
     if (token == TokenTrie::kNone) {
       ++at;
       continue;
     }
     std::size_t begin = at;
-    std::size_t end = token_end;
-    at = token_end;  // also where the token does not count: nothing is found within it
+    std::size_t end = at + bytes;
+    at = end;  // also where the token does not count: nothing is found within it
     const AddedToken& added = data_.added[token];
     if (added.special && !options_.parse_special) continue;
+    if (added.special && options_.literal_marks && text.substr(0, begin).ends_with(kLiteralMark))
+      continue;
     if (added.single_word && ((begin > 0 && is_word(last_code(text.substr(0, begin)))) ||
                               (end < text.size() && is_word(first_code(text.substr(end))))))
       continue;
     while (added.left_strip && begin > done && is_space(last_code(text.substr(0, begin)))) {
       do --begin;
-      while ((static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80);
+      while (is_continuation(text[begin]));
     }
     while (added.right_strip && end < text.size() && is_space(first_code(text.substr(end))))
       end += unit_bytes(text[end]);
@@ -225,7 +237,10 @@ void Encoder::normalize(std::string_view text, bool at_start) {
     if (*normal != text) text = keep(*std::move(normal));
   }
   find_added(data_.normalized, text, [&](std::string_view part) {
-    pre_tokenize(0, part, at_start && part.data() == text.data());
+    const bool starts = at_start && part.data() == text.data();
+    if (options_.literal_marks && part.contains(kLiteralMark))
+      part = keep(without_literal_marks(part));
+    pre_tokenize(0, part, starts);
   });
 }
 

@@ -67,6 +67,13 @@ struct TokenTrie {
   std::array<bool, 256> begins{};   // whether any token begins with the byte
 
   void add(std::string_view text, std::uint32_t token);
+
+  // The longest token that a text (not empty) begins with, and its bytes.
+  struct Match {
+    std::uint32_t token = kNone;
+    std::size_t bytes = 0;
+  };
+  Match longest(std::string_view text) const;
 };
 
 struct TemplatePart {

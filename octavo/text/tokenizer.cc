@@ -58,11 +58,12 @@ Result<TokenizerData> read_tokenizer_json(std::string_view json, std::string_vie
   return read_padded(simdjson::padded_string(json), file);
 }
 
+Tokenizer::Tokenizer(TokenizerData data)
+    : data_(std::make_shared<const TokenizerData>(std::move(data))) {}
+
 Result<Tokenizer> Tokenizer::parse(std::string_view json, std::string_view name) {
   OCTAVO_TRY(TokenizerData data, read_tokenizer_json(json, name));
-  Tokenizer tokenizer;
-  tokenizer.data_ = std::make_shared<const TokenizerData>(std::move(data));
-  return tokenizer;
+  return Tokenizer(std::move(data));
 }
 
 Result<Tokenizer> Tokenizer::load(const fs::path& path) {
@@ -86,9 +87,7 @@ Result<Tokenizer> Tokenizer::load(const fs::path& path) {
   const std::span<char> bytes(text.data(), text.size());
   OCTAVO_CHECK(file.read_at(0, std::as_writable_bytes(bytes)));
   OCTAVO_TRY(TokenizerData data, read_padded(text, name));
-  Tokenizer tokenizer;
-  tokenizer.data_ = std::make_shared<const TokenizerData>(std::move(data));
-  return tokenizer;
+  return Tokenizer(std::move(data));
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
@@ -99,6 +98,20 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
     text = repaired;
   }
   return Encoder(*data_, text, options).run();
+}
+
+std::string Tokenizer::mark_literal(std::string_view text) const {
+  std::string marked;
+  for (std::size_t at = 0; at < text.size();) {
+    TokenTrie::Match match = data_->plain.longest(text.substr(at));
+    if (match.token == TokenTrie::kNone) match = data_->normalized.longest(text.substr(at));
+    if (match.token != TokenTrie::kNone && data_->added[match.token].special)
+      marked += kLiteralMark;
+    const std::size_t bytes = std::max<std::size_t>(match.bytes, 1);
+    marked += text.substr(at, bytes);
+    at += bytes;
+  }
+  return marked;
 }
 
 std::optional<TokenId> Tokenizer::token_to_id(std::string_view token) const {

@@ -23,7 +23,12 @@ struct EncodeOptions {
   // "<|im_end|>" in the text becomes that token; otherwise it is text like any other. Off for what
   // a user wrote.
   bool parse_special = true;
+  // kLiteralMark in the text goes, and a special token right behind it is text like any other.
+  bool literal_marks = false;
 };
+
+// U+FDD0: a code point that is in no text that is meant to be exchanged.
+inline constexpr std::string_view kLiteralMark = "\xEF\xB7\x90";
 
 struct DecodeOptions {
   bool skip_special = false;  // special tokens leave no trace in the text
@@ -43,6 +48,10 @@ class Tokenizer {
   Result<std::vector<TokenId>> encode(std::string_view text,
                                       const EncodeOptions& options = {}) const;
 
+  // With kLiteralMark before each special token: what a user wrote stays text within a prompt
+  // that a template makes (EncodeOptions::literal_marks).
+  std::string mark_literal(std::string_view text) const;
+
   // Always valid UTF-8. Ids that are none are left out.
   std::string decode(std::span<const TokenId> ids, const DecodeOptions& options = {}) const;
 
@@ -57,7 +66,9 @@ class Tokenizer {
 
  private:
   friend class DecodeStream;
-  std::shared_ptr<const TokenizerData> data_;
+  explicit Tokenizer(TokenizerData data);
+
+  std::shared_ptr<const TokenizerData> data_;  // never null
 };
 
 // Text as tokens arrive. All parts joined are decode() of all ids. Every part is whole code points:

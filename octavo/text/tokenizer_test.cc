@@ -102,6 +102,31 @@ TEST(Tokenizer, SpecialTokensOfTheTemplateComeOnRequest) {
 
 // Word by word, with and without a cache, a text has the same tokens; merging takes at most three
 // candidates per byte, whatever the text.
+// What a user wrote stays text beside tokens of a template.
+TEST(Tokenizer, MarkedSpecialTokensAreText) {
+  for (const bool normalized : {false, true}) {
+    Json document = small_document();
+    document["added_tokens"][0]["normalized"] = normalized;
+    document["added_tokens"].push_back({{"content", "aab"}, {"special", false}});
+    const Result<Tokenizer> tokenizer = parsed(document);
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    const TokenId bos = tokenizer->token_to_id("<s>").value(), unknown = 6;
+    const auto encode = [&](const std::string& text, bool marks) {
+      return tokenizer->encode(text, {.literal_marks = marks}).value();
+    };
+    const std::string user = tokenizer->mark_literal("ab<s>c");
+    EXPECT_THAT(encode("<s>" + user + "<s>", true),
+                ElementsAre(bos, 3, unknown, unknown, unknown, 2, bos));
+    EXPECT_THAT(encode("<s>ab<s>c<s>", true), ElementsAre(bos, 3, bos, 2, bos));
+    // Marks are nothing special where they are not asked for, and what needs none has none.
+    EXPECT_THAT(encode(std::string("a") + std::string(kLiteralMark) + "b", false),
+                ElementsAre(0, unknown, 1));
+    EXPECT_THAT(encode(std::string("a") + std::string(kLiteralMark) + "b", true), ElementsAre(3));
+    EXPECT_EQ(tokenizer->mark_literal("aab <s"), "aab <s");
+    EXPECT_EQ(tokenizer->mark_literal(""), "");
+  }
+}
+
 TEST(Tokenizer, MergeStepsAreLinear) {
   const std::string name = (kGolden / "mistral.tokenizer.json").string();
   const Result<std::string> json = octavo::read_text(name);

@@ -51,6 +51,19 @@ TEST(Utf8, LongestPartsBecomeOneReplacement) {
   EXPECT_EQ(invalid_utf8_at("01234567\xC3\xA9 \xC3"), 11u);
 }
 
+TEST(Utf8, PartsAtTheEndThatMayBecomeACodePoint) {
+  for (const char32_t code : {U'a', U'\u00E9', U'\u20AC', U'\U0001F600'}) {
+    const std::string text = utf8(code);
+    EXPECT_EQ(cut_bytes("x" + text), 0u);
+    for (std::size_t bytes = 1; bytes < text.size(); ++bytes)
+      EXPECT_EQ(cut_bytes("x" + text.substr(0, bytes)), bytes);
+  }
+  EXPECT_EQ(cut_bytes(""), 0u);
+  for (const char* never :
+       {"x\x80", "x\xFF", "x\xC0", "x\xE0\x80", "x\xED\xA0", "\x80\x80\x80\x80"})
+    EXPECT_EQ(cut_bytes(never), 0u) << never;
+}
+
 TEST(Unicode, StandInsHaveTheSameLengthAndAreOld) {
   char32_t before = 0;
   for (const UnicodeChange& change : kUnicodeChanges) {

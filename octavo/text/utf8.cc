@@ -27,8 +27,16 @@ Utf8Unit first_unit(std::string_view text) {
 
 char32_t last_code(std::string_view text) {
   std::size_t at = text.size() - 1;
-  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  while (at > 0 && is_continuation(text[at])) --at;
   return first_code(text.substr(at));
+}
+
+std::size_t cut_bytes(std::string_view text) {
+  for (std::size_t n = 1; n <= 3 && n <= text.size(); ++n) {
+    const std::string_view end = text.substr(text.size() - n);
+    if (!is_continuation(end[0])) return first_unit(end).cut ? n : 0;
+  }
+  return 0;
 }
 
 void append_utf8(std::string& text, char32_t code) {

@@ -22,6 +22,8 @@ struct Utf8Unit {
 // `text` is not empty.
 Utf8Unit first_unit(std::string_view text);
 
+inline bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
 // Bytes of the code point that `lead` begins, in valid text.
 inline unsigned unit_bytes(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
@@ -36,6 +38,9 @@ inline char32_t first_code(std::string_view text) {
 
 // The last code point of valid text, which is not empty.
 char32_t last_code(std::string_view text);
+
+// Bytes at the end of a text that begin a code point and do not finish it.
+std::size_t cut_bytes(std::string_view text);
 
 void append_utf8(std::string& text, char32_t code);
 

@@ -121,7 +121,7 @@ TEST_F(Models, RefusesInOneLine) {
               HasSubstr("prompt 2: not valid UTF-8 at offset 1"));
   write_string(dir_ / "invalid", invalid);
   const std::string file = (dir_ / "invalid").string();
-  EXPECT_THAT(message({"perplexity", model, "-q", "--file", file}, 2),
+  EXPECT_THAT(message({"perplexity", model, "-q", "--file", file}, 1),
               HasSubstr(file + ": not valid UTF-8 at offset 1"));
   std::filesystem::remove(dir_ / "model" / "tokenizer.json");
   EXPECT_THAT(message({"generate", model, "-p", "a"}), HasSubstr("tokenizer.json"));

@@ -92,7 +92,7 @@ TEST(Tokenize, FailsInOneLine) {
   };
   const std::string file = (dir / "text").string();
   fails({kModel, "--file", file}, 1, "text: not valid UTF-8 at offset 12");
-  fails({kModel, "bad \xFF"}, 1, "TEXT: not valid UTF-8 at offset 4");
+  fails({kModel, "bad \xFF"}, 2, "TEXT: not valid UTF-8 at offset 4");
   fails({kModel, "x", "--file", file}, 2, "TEXT and --file are both given");
   fails({kModel, "--decode", "1 x"}, 2, "x is not the id of a token");
   fails({kModel, "--decode", "99999999"}, 2, "99999999 is not the id of a token");

@@ -10,9 +10,9 @@
 namespace {
 
 octavo::Result<std::string> render(const octavo::OrderedJson& job) {
-  OCTAVO_TRY(const octavo::ChatTemplate chat_template,
-             octavo::ChatTemplate::parse(job["template"].get<std::string>(), "template"));
-  octavo::ChatOptions options;
+  OCTAVO_TRY(const octavo::text::ChatTemplate chat_template,
+             octavo::text::ChatTemplate::parse(job["template"].get<std::string>(), "template"));
+  octavo::text::ChatOptions options;
   options.add_generation_prompt = job["add_generation_prompt"].get<bool>();
   options.variables = job["variables"];
   options.now = std::chrono::local_seconds(std::chrono::seconds(job["now"].get<long>()));

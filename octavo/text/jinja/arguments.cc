@@ -6,7 +6,7 @@
 #include "octavo/text/jinja/renderer.h"
 #include "octavo/text/jinja/unicode.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 Values view_items(const View& view) {
@@ -163,4 +163,4 @@ std::int64_t need_integer(const Value& value, std::string_view callee) {
   fail_render(fmt::format("{} needs an integer, not '{}'", callee, type_name(value)));
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

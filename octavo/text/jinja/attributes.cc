@@ -7,7 +7,7 @@
 #include "octavo/text/jinja/renderer.h"
 #include "octavo/text/jinja/unicode.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 bool is_one_of(std::string_view name, std::initializer_list<std::string_view> all) {
@@ -216,4 +216,4 @@ Value get_item(const Value& value, const Value& key, Budget& budget) {
       fmt::format("a value of type '{}' has no such element", type_name(value)));
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

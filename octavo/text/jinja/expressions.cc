@@ -6,7 +6,7 @@
 #include "octavo/text/jinja/operators.h"
 #include "octavo/text/jinja/renderer.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 Value Renderer::evaluate(const Expr& expr) {
   budget_.step();
@@ -191,4 +191,4 @@ Value Renderer::evaluate_test(const Expr& expr) {
   return Value(apply_test(*this, expr.name, value, arguments));
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -6,7 +6,7 @@
 
 #include "octavo/text/jinja/operators.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 constexpr std::string_view kUnsupported[] = {"filesizeformat", "groupby",   "pprint",
@@ -152,4 +152,4 @@ bool apply_test(Renderer& renderer, std::string_view name, const Value& value,
   fail_unsupported(fmt::format("there is no test '{}'", name));
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

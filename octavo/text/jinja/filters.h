@@ -8,7 +8,7 @@
 #include "octavo/text/jinja/renderer.h"
 #include "octavo/text/jinja/value.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 using Filter = Value (*)(Renderer& renderer, const Value& value, Arguments& arguments);
 using NamedFilter = std::pair<std::string_view, Filter>;
@@ -25,4 +25,4 @@ bool is_test(std::string_view name);
 bool apply_test(Renderer& renderer, std::string_view name, const Value& value,
                 Arguments& arguments);
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

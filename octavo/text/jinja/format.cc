@@ -9,7 +9,7 @@
 #include "octavo/text/jinja/operators.h"
 #include "octavo/text/jinja/unicode.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 constexpr int kMaxWidth = 100'000;
@@ -153,7 +153,7 @@ std::string convert(const Value& value, Spec spec, Budget& budget) {
       if (!code || *code < 0 || *code > 0x10FFFF || (*code >= 0xD800 && *code <= 0xDFFF))
         fail_render("%c needs a character");
       std::string text;
-      append_utf8(text, static_cast<CodePoint>(*code));
+      append_utf8(text, static_cast<char32_t>(*code));
       return format_text(text, spec, align, budget);
     }
     default:
@@ -388,4 +388,4 @@ std::string brace_format(std::string_view text, const Arguments& arguments, Budg
   return result;
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -7,7 +7,7 @@
 #include "octavo/text/jinja/operators.h"
 #include "octavo/text/jinja/renderer.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 constexpr std::int64_t kMaxRange = 100'000;  // Jinja's
@@ -174,4 +174,4 @@ std::vector<std::pair<std::string_view, Value>> make_globals() {
           function("strftime_now", strftime_now)};
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

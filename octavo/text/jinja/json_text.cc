@@ -7,7 +7,7 @@
 
 #include "octavo/text/jinja/unicode.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 class Writer {
@@ -156,7 +156,7 @@ Value convert(const OrderedJson& json, Budget& budget, int level) {
       return Value(json.get<double>());
     case OrderedJson::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
-      if (!is_valid_utf8(text)) fail_render("a text is not UTF-8");
+      if (invalid_utf8_at(text)) fail_render("a text is not UTF-8");
       return Value::text(text);
     }
     case OrderedJson::value_t::array: {
@@ -167,7 +167,7 @@ Value convert(const OrderedJson& json, Budget& budget, int level) {
     case OrderedJson::value_t::object: {
       auto dict = std::make_shared<Dict>(budget);
       for (const auto& [key, value] : json.items()) {
-        if (!is_valid_utf8(key)) fail_render("a text is not UTF-8");
+        if (invalid_utf8_at(key)) fail_render("a text is not UTF-8");
         dict->set(Value::text(key), convert(value, budget, level + 1));
       }
       return Value(std::shared_ptr<const Dict>(std::move(dict)));
@@ -188,4 +188,4 @@ std::string to_json(const Value& value, const JsonStyle& style, Budget& budget) 
 
 Value from_json(const OrderedJson& json, Budget& budget) { return convert(json, budget, 0); }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -5,7 +5,7 @@
 #include "octavo/base/json.h"
 #include "octavo/text/jinja/value.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 struct JsonStyle {
   bool ascii_only = false;
@@ -22,4 +22,4 @@ std::string to_json(const Value& value, const JsonStyle& style, Budget& budget);
 // Fails on integers of more than 64 bits and beyond kMaxDepth.
 Value from_json(const OrderedJson& json, Budget& budget);
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -10,7 +10,7 @@
 #include "octavo/text/jinja/unicode.h"
 #include "octavo/text/jinja/value.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 // \r\n and \r become \n.
@@ -263,10 +263,10 @@ class Lexer {
 }  // namespace
 
 std::vector<Token> tokenize(std::string_view source) {
-  if (!is_valid_utf8(source)) throw Failure{ErrorCode::bad_file, "the template is not UTF-8"};
+  if (invalid_utf8_at(source)) throw Failure{ErrorCode::bad_file, "the template is not UTF-8"};
   std::string text = with_unix_newlines(source);
   if (text.ends_with('\n')) text.pop_back();
   return Lexer(std::move(text)).run();
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

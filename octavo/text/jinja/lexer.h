@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 enum class TokenKind {
   data,
@@ -34,4 +34,4 @@ struct Token {
 // Throws Failure. The last token is `end`.
 std::vector<Token> tokenize(std::string_view source);
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

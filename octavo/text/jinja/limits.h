@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 // A template that needs more is refused: an error, never a hang.
 struct Limits {
@@ -12,4 +12,4 @@ struct Limits {
   std::size_t output_bytes = 64 << 20;  // of one text, the result or one on the way
 };
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -7,7 +7,7 @@
 
 #include "octavo/text/jinja/unicode.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 char lowered(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -176,14 +176,14 @@ Result<std::string> unescape(std::string_view text) {
                     fmt::format("\\{} in a string needs {} hex digits", c, count));
       if (code >= 0xD800 && code <= 0xDFFF)
         return fail(ErrorCode::unsupported, "a string holds half of a surrogate pair; write \\U");
-      append_utf8(result, code);
+      append_utf8(result, static_cast<char32_t>(code));
       i += count;
     } else if (c >= '0' && c <= '7') {
       CodePoint code = 0;
       std::size_t count = 0;
       for (; count < 3 && i + count < text.size() && digit_value(text[i + count]) < 8; ++count)
         code = code * 8 + digit_value(text[i + count]);
-      append_utf8(result, code);
+      append_utf8(result, static_cast<char32_t>(code));
       i += count - 1;
     } else if (c == 'N') {
       return fail(ErrorCode::unsupported, "\\N in a string is not supported; write \\u");
@@ -195,4 +195,4 @@ Result<std::string> unescape(std::string_view text) {
   return result;
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

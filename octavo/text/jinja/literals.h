@@ -9,7 +9,7 @@
 
 #include "octavo/base/error.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 // Bytes of the literal of Jinja that `text` begins with; 0 where there is none.
 std::size_t float_literal(std::string_view text);
@@ -25,4 +25,4 @@ std::optional<double> parse_float(std::string_view text);
 // The value of a string literal's inside.
 Result<std::string> unescape(std::string_view text);
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -8,7 +8,7 @@
 #include "octavo/text/jinja/format.h"
 #include "octavo/text/jinja/search.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 [[noreturn]] void fail_operands(std::string_view symbol, const Value& a, const Value& b) {
@@ -319,4 +319,4 @@ Value get_slice(const Value& value, const Value& start, const Value& stop, const
                                                  : Value::tuple(std::move(result));
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -6,7 +6,7 @@
 #include "octavo/text/jinja/renderer.h"
 #include "octavo/text/jinja/value.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 Value binary_operator(std::string_view symbol, const Value& a, const Value& b, Budget& budget);
 Value negated(const Value& value);
@@ -34,4 +34,4 @@ Value centered(Renderer& renderer, const std::string& text, std::int64_t width,
                const std::string& fill);
 bool is_all_of_case(std::string_view text, bool upper);  // and has letters
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

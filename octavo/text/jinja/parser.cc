@@ -7,7 +7,7 @@
 #include "octavo/text/jinja/filters.h"
 #include "octavo/text/jinja/parser_internal.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 // How tightly binary operators bind. A compare takes a row of operands at once.
@@ -487,4 +487,4 @@ ExprPtr Parser::parse_test(ExprPtr input) {
   return negated ? make(ExprKind::negation, line, children(std::move(expr))) : std::move(expr);
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

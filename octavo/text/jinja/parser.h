@@ -4,9 +4,9 @@
 
 #include "octavo/text/jinja/syntax.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 // Throws Failure.
 Block parse(std::string_view source);
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

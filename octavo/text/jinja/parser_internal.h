@@ -9,7 +9,7 @@
 #include "octavo/text/jinja/lexer.h"
 #include "octavo/text/jinja/syntax.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 class Parser {
  public:
@@ -109,4 +109,4 @@ class Parser {
   std::vector<Macro*> macros_;  // around this place
 };
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

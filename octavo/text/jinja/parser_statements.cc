@@ -6,7 +6,7 @@
 #include "octavo/text/jinja/parser.h"
 #include "octavo/text/jinja/parser_internal.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 Statement make_statement(StatementKind kind, int line) {
@@ -305,4 +305,4 @@ Statement Parser::parse_loop_control(StatementKind kind) {
   return make_statement(kind, next().line);
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

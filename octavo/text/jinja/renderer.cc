@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <ctime>
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 std::optional<Value> Loop::pull(Budget& budget) {
   if (!source) return std::nullopt;
   while (std::optional<Value> item = next_item(*source)) {
@@ -403,4 +403,4 @@ void Renderer::set_parameters(const Macro& macro, Arguments& arguments) {
   }
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -15,7 +15,7 @@
 #include "octavo/text/jinja/syntax.h"
 #include "octavo/text/jinja/value.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 using Now = std::chrono::local_seconds;
 
@@ -142,4 +142,4 @@ std::int64_t need_integer(const Value& value, std::string_view callee);
 
 std::vector<std::pair<std::string_view, Value>> make_globals();
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <set>
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 // The code point that ends at the end of `text`, in bytes.
 std::size_t last_code_point(std::string_view text) {
   std::size_t begin = text.size();
-  while (begin > 0 && (static_cast<unsigned char>(text[--begin]) & 0xC0) == 0x80) {
+  while (begin > 0 && is_continuation(text[--begin])) {
   }
   return text.size() - begin;
 }
@@ -185,4 +185,4 @@ std::string_view strip(std::string_view text, const std::string* characters, boo
   return text;
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -9,7 +9,7 @@
 
 #include "octavo/text/jinja/unicode.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 // The first and the last `part` of `text`; npos where there is none.
 std::size_t find_text(std::string_view text, std::string_view part);
@@ -33,4 +33,4 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
 // Without the code points of `characters` at the ends; without white space where it is null.
 std::string_view strip(std::string_view text, const std::string* characters, bool left, bool right);
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -7,7 +7,7 @@
 #include "octavo/text/jinja/operators.h"
 #include "octavo/text/jinja/search.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 using Getter = std::function<Value(const Value&)>;
@@ -212,7 +212,7 @@ Value reverse(Renderer& renderer, const Value& value, Arguments& arguments) {
     renderer.budget().build(text->size());
     std::string result;
     for (std::size_t end = text->size(), begin = end; begin > 0; end = begin) {
-      while ((static_cast<unsigned char>((*text)[--begin]) & 0xC0) == 0x80 && begin > 0) {
+      while (is_continuation((*text)[--begin]) && begin > 0) {
       }
       result.append(*text, begin, end - begin);
     }
@@ -353,4 +353,4 @@ constexpr NamedFilter kFilters[] = {
 
 std::span<const NamedFilter> sequence_filters() { return kFilters; }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

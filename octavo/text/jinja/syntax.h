@@ -8,7 +8,7 @@
 
 #include "octavo/text/jinja/value.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 enum class ExprKind {
   constant,     // constant
@@ -114,4 +114,4 @@ struct Statement {
   std::unique_ptr<Macro> macro;
 };
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

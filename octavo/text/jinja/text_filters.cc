@@ -11,7 +11,7 @@
 #include "octavo/text/jinja/operators.h"
 #include "octavo/text/jinja/search.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 // What filters of text see: str() of anything.
@@ -290,4 +290,4 @@ constexpr NamedFilter kFilters[] = {
 
 std::span<const NamedFilter> text_filters() { return kFilters; }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -8,7 +8,7 @@
 #include "octavo/text/jinja/renderer.h"
 #include "octavo/text/jinja/search.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 using Method = Value (*)(Renderer&, const std::string&, Arguments&);
@@ -313,4 +313,4 @@ bool is_all_of_case(std::string_view text, bool upper) {
   return any;
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -2,14 +2,8 @@
 
 #include <utf8proc.h>
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
-
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
-const utf8proc_uint8_t* as_bytes(std::string_view text) {
-  return reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-}
 
 utf8proc_category_t category(CodePoint code) { return utf8proc_category(code); }
 
@@ -22,17 +16,17 @@ void append_cased(std::string& to, CodePoint code, Case target) {
       if (code == kSharpS) {
         to += "SS";
       } else {
-        append_utf8(to, utf8proc_toupper(code));
+        append_utf8(to, static_cast<char32_t>(utf8proc_toupper(code)));
       }
       return;
     case Case::lower:
-      append_utf8(to, utf8proc_tolower(code));
+      append_utf8(to, static_cast<char32_t>(utf8proc_tolower(code)));
       return;
     case Case::title:
       if (code == kSharpS) {
         to += "Ss";
       } else {
-        append_utf8(to, utf8proc_totitle(code));
+        append_utf8(to, static_cast<char32_t>(utf8proc_totitle(code)));
       }
       return;
   }
@@ -48,38 +42,10 @@ std::string all_cased(std::string_view text, Case target) {
 
 }  // namespace
 
-bool is_valid_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    if (static_cast<unsigned char>(text[at]) < 0x80) {
-      ++at;
-      continue;
-    }
-    utf8proc_int32_t code = 0;
-    const auto bytes = utf8proc_iterate(as_bytes(text.substr(at)),
-                                        static_cast<utf8proc_ssize_t>(text.size() - at), &code);
-    if (bytes <= 0) return false;
-    at += static_cast<std::size_t>(bytes);
-  }
-  return true;
-}
-
-void append_utf8(std::string& to, CodePoint code) {
-  utf8proc_uint8_t bytes[4];
-  const auto count = utf8proc_encode_char(code, bytes);
-  to.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(count));
-}
-
 CodePoint next_code_point(std::string_view text, std::size_t& at) {
-  const auto first = static_cast<unsigned char>(text[at]);
-  if (first < 0x80) {
-    ++at;
-    return first;
-  }
-  utf8proc_int32_t code = 0;
-  const auto bytes = utf8proc_iterate(as_bytes(text.substr(at)),
-                                      static_cast<utf8proc_ssize_t>(text.size() - at), &code);
-  at += bytes > 0 ? static_cast<std::size_t>(bytes) : 1;
-  return bytes > 0 ? code : 0xFFFD;
+  const Utf8Unit unit = first_unit(text.substr(at));
+  at += unit.bytes;
+  return static_cast<CodePoint>(unit.code);
 }
 
 std::size_t count_code_points(std::string_view text) {
@@ -200,4 +166,4 @@ std::size_t trailing_space(std::string_view text) {
   return text.size() - end;
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

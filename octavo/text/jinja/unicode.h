@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo::jinja {
+#include "octavo/text/utf8.h"
+
+namespace octavo::text::jinja {
 
 using CodePoint = std::int32_t;
 
-bool is_valid_utf8(std::string_view text);
-void append_utf8(std::string& to, CodePoint code);
 // The code point that begins at `at`, which moves past it.
 CodePoint next_code_point(std::string_view text, std::size_t& at);
 std::size_t count_code_points(std::string_view text);
@@ -44,4 +44,4 @@ std::string swap_case(std::string_view text);
 std::size_t leading_space(std::string_view text);
 std::size_t trailing_space(std::string_view text);
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -8,7 +8,7 @@
 
 #include "octavo/text/jinja/unicode.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 namespace {
 
 template <class... Ts>
@@ -143,7 +143,7 @@ void Printer::print(const Value& value, int levels) {
 
 }  // namespace
 
-void fail_render(std::string message) { throw Failure{ErrorCode::bad_value, std::move(message)}; }
+void fail_render(std::string message) { throw Failure{ErrorCode::bad_model, std::move(message)}; }
 void fail_unsupported(std::string message) {
   throw Failure{ErrorCode::unsupported, std::move(message)};
 }
@@ -504,4 +504,4 @@ std::string escape_html(std::string_view text) {
   return result;
 }
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja

@@ -18,7 +18,7 @@
 #include "octavo/base/error.h"
 #include "octavo/text/jinja/limits.h"
 
-namespace octavo::jinja {
+namespace octavo::text::jinja {
 
 // Thrown inside this folder only; parse() and render() turn it into an Error. Line 0: the renderer
 // knows it.
@@ -188,4 +188,4 @@ std::string repr(std::string_view text);
 std::string float_repr(double value);
 std::string escape_html(std::string_view text);
 
-}  // namespace octavo::jinja
+}  // namespace octavo::text::jinja
