@@ -203,8 +203,9 @@ TEST(Cpu08, OnlySourcesOfAnInstructionSetGetItsFlags) {
       flags = {"avx512f",    "avx512bw",   "avx512vl", "avx512dq",
                "avx512vbmi", "avx512bf16", "fma",      "f16c"};
     for (const std::string& flag : flags) EXPECT_THAT(command, HasSubstr(" -m" + flag + " "));
-    if (flags.empty())
+    if (flags.empty()) {
       EXPECT_THAT(command, AllOf(Not(HasSubstr(" -mavx")), Not(HasSubstr(" -mfma"))));
+    }
     ++sources;
   }
   EXPECT_GT(sources, 100u);

@@ -17,9 +17,9 @@ using ::testing::HasSubstr;
 // text, and "<|end|>".
 constexpr unsigned kBos = 158, kEnd = 159;
 
-class TokChat : public ::testing::Test {
- protected:
-  void SetUp() override {
+class ChatModel {
+ public:
+  ChatModel() {
     tiny_model("llama3").write(model_);
     json tokenizer = json::parse(character_tokenizer());
     json& vocabulary = tokenizer["model"]["vocab"];
@@ -40,7 +40,9 @@ class TokChat : public ::testing::Test {
         {"type", "TemplateProcessing"},
         {"single", {bos, text}},
         {"pair", {bos, text, text}},
-        {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {kBos}}, {"tokens", {"<s>"}}}}}}};
+        {"special_tokens",
+         {{"<s>",
+           {{"id", "<s>"}, {"ids", json::array({kBos})}, {"tokens", json::array({"<s>"})}}}}}};
     write_string(model_ / "tokenizer.json", tokenizer.dump());
   }
 
@@ -64,60 +66,62 @@ class TokChat : public ::testing::Test {
     return prompt_tokens({"--chat", "-p", message});
   }
 
+  std::filesystem::path file(const char* name) const { return model_ / name; }
+  std::string path() const { return model_.string(); }
+
+ private:
   const TempDir dir_;
   const std::filesystem::path model_ = dir_ / "model";
 };
 
-class Tok06 : public TokChat {};
-class Tok07 : public TokChat {};
-class Tok08 : public TokChat {};
-class Tok09 : public TokChat {};
-
-TEST_F(Tok06, WhatMessagesSpellIsText) {
-  configure("{{ messages[0].content }}<|end|>");
-  EXPECT_EQ(chat_tokens("a<|end|>b"), 10u);
-  EXPECT_EQ(prompt_tokens({"--chat", "--parse-special", "-p", "a<|end|>b"}), 4u);
-  EXPECT_EQ(chat_tokens("<|end|><|end|><s>"), 18u);
-  EXPECT_EQ(chat_tokens("a<|end|"), 8u);
+TEST(Tok06, WhatMessagesSpellIsText) {
+  const ChatModel model;
+  model.configure("{{ messages[0].content }}<|end|>");
+  EXPECT_EQ(model.chat_tokens("a<|end|>b"), 10u);
+  EXPECT_EQ(model.prompt_tokens({"--chat", "--parse-special", "-p", "a<|end|>b"}), 4u);
+  EXPECT_EQ(model.chat_tokens("<|end|><|end|><s>"), 18u);
+  EXPECT_EQ(model.chat_tokens("a<|end|"), 8u);
   // So is the system's message.
-  configure("{{ messages[0].content }}<|end|>{{ messages[1].content }}");
-  EXPECT_EQ(prompt_tokens({"--chat", "--system", "<s>", "-p", "<s>"}), 7u);
+  model.configure("{{ messages[0].content }}<|end|>{{ messages[1].content }}");
+  EXPECT_EQ(model.prompt_tokens({"--chat", "--system", "<s>", "-p", "<s>"}), 7u);
   // A prompt that is no message may have special tokens.
-  EXPECT_EQ(prompt_tokens({"--no-special", "-p", "a<|end|>b"}), 3u);
+  EXPECT_EQ(model.prompt_tokens({"--no-special", "-p", "a<|end|>b"}), 3u);
 }
 
-TEST_F(Tok07, OneBosWhereTheTemplateHasIt) {
-  configure("{{ bos_token }}{{ messages[0].content }}");
-  EXPECT_EQ(chat_tokens("abc"), 4u);
-  EXPECT_EQ(prompt_tokens({"-p", "abc"}), 4u);
-  EXPECT_EQ(prompt_tokens({"-p", "abc", "--no-special"}), 3u);
-  configure("{{ messages[0].content }}");
-  EXPECT_EQ(chat_tokens("abc"), 3u);
+TEST(Tok07, OneBosWhereTheTemplateHasIt) {
+  const ChatModel model;
+  model.configure("{{ bos_token }}{{ messages[0].content }}");
+  EXPECT_EQ(model.chat_tokens("abc"), 4u);
+  EXPECT_EQ(model.prompt_tokens({"-p", "abc"}), 4u);
+  EXPECT_EQ(model.prompt_tokens({"-p", "abc", "--no-special"}), 3u);
+  model.configure("{{ messages[0].content }}");
+  EXPECT_EQ(model.chat_tokens("abc"), 3u);
 }
 
-TEST_F(Tok08, TheFileBeatsTheFieldAndTheDefaultIsTaken) {
+TEST(Tok08, TheFileBeatsTheFieldAndTheDefaultIsTaken) {
+  const ChatModel model;
   const auto before = [](std::size_t count) {
     return std::string(count, '-') + "{{ messages[0].content }}";
   };
-  configure(before(10));
-  EXPECT_EQ(chat_tokens("abc"), 13u);
-  write_string(model_ / "chat_template.jinja", before(20));
-  EXPECT_EQ(chat_tokens("abc"), 23u);
-  configure(nullptr);
-  EXPECT_EQ(chat_tokens("abc"), 23u);
-  std::filesystem::remove(model_ / "chat_template.jinja");
-  configure({{{"name", "tool_use"}, {"template", before(30)}},
-             {{"name", "default"}, {"template", before(40)}}});
-  EXPECT_EQ(chat_tokens("abc"), 43u);
-  configure(nullptr);
-  const Outcome none = generate({"--chat", "-q", "-p", "abc"});
+  model.configure(before(10));
+  EXPECT_EQ(model.chat_tokens("abc"), 13u);
+  write_string(model.file("chat_template.jinja"), before(20));
+  EXPECT_EQ(model.chat_tokens("abc"), 23u);
+  model.configure(nullptr);
+  EXPECT_EQ(model.chat_tokens("abc"), 23u);
+  std::filesystem::remove(model.file("chat_template.jinja"));
+  model.configure({{{"name", "tool_use"}, {"template", before(30)}},
+                   {{"name", "default"}, {"template", before(40)}}});
+  EXPECT_EQ(model.chat_tokens("abc"), 43u);
+  model.configure(nullptr);
+  const Outcome none = model.generate({"--chat", "-q", "-p", "abc"});
   EXPECT_EQ(none.status, 1);
-  EXPECT_EQ(only_line(none),
-            model_.string() + ": the model has no chat template; leave --chat out");
-  EXPECT_EQ(prompt_tokens({"-p", "abc"}), 4u);
+  EXPECT_EQ(only_line(none), model.path() + ": the model has no chat template; leave --chat out");
+  EXPECT_EQ(model.prompt_tokens({"-p", "abc"}), 4u);
 }
 
-TEST_F(Tok09, FeaturesThatTemplatesUse) {
+TEST(Tok09, FeaturesThatTemplatesUse) {
+  const ChatModel model;
   const std::pair<const char*, const char*> cases[] = {
       {"{% for m in messages %}{{ m.content }}{% break %}{% endfor %}", "sys"},
       {"{% generation %}{{ messages[1].content }}{% endgeneration %}!", "abc!"},
@@ -134,25 +138,26 @@ TEST_F(Tok09, FeaturesThatTemplatesUse) {
       {"{% macro f(x) %}[{{ x }}]{% endmacro %}{{ f(messages[1].content) }}", "[abc]"},
   };
   for (const auto& [text, expected] : cases) {
-    configure(text);
-    const Outcome chat = generate({"--chat", "--system", "sys", "-p", "abc"});
+    model.configure(text);
+    const Outcome chat = model.generate({"--chat", "--system", "sys", "-p", "abc"});
     ASSERT_EQ(chat.status, 0) << text << "\n" << chat.err;
-    const json plain = generate({"--no-special", "-p", expected}).json();
+    const json plain = model.generate({"--no-special", "-p", expected}).json();
     EXPECT_EQ(chat.json().at("prompt_tokens"), plain.at("prompt_tokens")) << text;
     EXPECT_EQ(chat.json().at("tokens"), plain.at("tokens")) << text;
   }
 }
 
-TEST_F(Tok09, AModelLoadsWhateverItsTemplateIsLike) {
+TEST(Tok09, AModelLoadsWhateverItsTemplateIsLike) {
+  const ChatModel model;
   const std::pair<const char*, const char*> cases[] = {
       {"a\n{% include 'other' %}", "line 2: the tag 'include' is not supported"},
       {"a\n\n{{ messages | frobnicate }}", "line 3: "},
       {"{% for m in messages %}", "line 1: "},
   };
   for (const auto& [text, words] : cases) {
-    configure(text);
-    EXPECT_EQ(prompt_tokens({"-p", "abc"}), 4u);
-    const Outcome chat = generate({"--chat", "-q", "-p", "abc"});
+    model.configure(text);
+    EXPECT_EQ(model.prompt_tokens({"-p", "abc"}), 4u);
+    const Outcome chat = model.generate({"--chat", "-q", "-p", "abc"});
     EXPECT_EQ(chat.status, 1) << text;
     EXPECT_THAT(only_line(chat), AllOf(HasSubstr("tokenizer_config.json: "), HasSubstr(words)));
   }

@@ -154,7 +154,7 @@ TEST_F(Generate, SaysWhatToDoHere) {
 
 // As `verify` finds it, one line each; the tensors count.
 TEST_F(Generate, ConfigsThatContradictFp8Tensors) {
-  const TinyModel fp8 = fp8_model(tiny_model("llama3"), {"--weight-block-size", "32,32"});
+  const TinyModel fp8 = fp8_model(tiny_model("llama3"));
   fp8.write(model_);
   const std::string expected = generate({"-q", "-p", "abc"}).out;
   EXPECT_EQ(generate({"-p", "abc"}).err.find("warning"), std::string::npos);
@@ -177,6 +177,15 @@ TEST_F(Generate, ConfigsThatContradictFp8Tensors) {
   TinyModel codes = fp8;
   codes.config["quantization_config"]["fmt"] = "e5m2";
   warns(codes, "but 14 of 14 quantized weights differ");
+
+  // Blocks that only the config could tell have to be said.
+  TinyModel small = fp8_model(tiny_model("llama3"), {"--weight-block-size", "32,32"});
+  small.write(model_);
+  const std::string same = generate({"-q", "-p", "abc"}).out;
+  small.config.erase("quantization_config");
+  small.write(model_);
+  refuses(1, {"-q", "-p", "abc"}, HasSubstr("--weight-block-size gives the right one"));
+  EXPECT_EQ(generate({"-q", "-p", "abc", "--weight-block-size", "32,32"}).out, same);
 }
 
 TEST_F(Generate, InfoOfAModelIsItsExplanation) {
