@@ -40,7 +40,7 @@ Explanation explain(const nn::Linear& layer, nn::ActivationType type, int thread
                                  ? fmt::format(", scale per {} inputs", w.scale.width)
                              : w.scale.per_strip ? ", scale per output"
                                                  : ", scale per tensor";
-  return {format_name(w.format) + scales,
+  return {format_name(w.format) + scales + (w.rows != nullptr ? ", mapped" : ""),
           nn::activation_format(layer, type),
           w.n,
           w.k,

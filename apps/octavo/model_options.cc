@@ -1,5 +1,6 @@
 #include "model_options.h"
 
+#include "bus_error.h"
 #include "octavo/base/file.h"
 #include "octavo/base/machine.h"
 #include "octavo/base/steady_seconds.h"
@@ -21,6 +22,12 @@ nn::ActivationType activation_type(const std::string& name) {
 
 Format kv_format(const std::string& name) {
   return name == "f32" ? Format::f32 : name == "fp8" ? Format::e4m3fn : Format::bf16;
+}
+
+models::WeightPlacement weight_placement(const std::string& name) {
+  return name == "packed"   ? models::WeightPlacement::packed
+         : name == "mapped" ? models::WeightPlacement::mapped
+                            : models::WeightPlacement::automatic;
 }
 
 Result<runtime::GenerationConfig> read_generation(const std::filesystem::path& directory) {
@@ -66,6 +73,18 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
       ->group(kLoadGroup);
   for (const char* name : {"--missing-scale-as-one", "--u8-as-e4m3"})
     command.get_option(name)->group(kLoadGroup);
+  command
+      .add_option("--weights", arguments.weights,
+                  "packed in memory, the fastest; mapped: left in their files, which must stay as "
+                  "they are; auto: mapped where memory does not hold them")
+      ->option_text("WHERE")
+      ->check(CLI::IsMember({"auto", "packed", "mapped"}))
+      ->capture_default_str()
+      ->group(kLoadGroup);
+  command
+      .add_flag("--ignore-kv-scales", arguments.ignore_kv_scales,
+                "Scales of keys and values in MODEL, which are not used, are not looked at either")
+      ->group(kLoadGroup);
   command
       .add_option("--activations", arguments.activations,
                   "Against FP8 weights: fp8 (a scale per token and block, as Transformers does), "
@@ -129,7 +148,11 @@ Result<std::unique_ptr<RunningModel>> open_model(const ModelArguments& arguments
   running->context = {running->pool.get()};
   options.dequantize = arguments.dequantize;
   options.pairing = arguments.pairing;
+  options.ignore_kv_scales = arguments.ignore_kv_scales;
+  options.weights = weight_placement(arguments.weights);
+  options.kv_cache = kv_format(arguments.kv_cache);
   options.context = &running->context;
+  running->bytes_before = resident_bytes();
   Progress progress("load", arguments.quiet);
   options.on_progress = [&](std::uint64_t done, std::uint64_t total) {
     progress.update(done, total);
@@ -137,6 +160,7 @@ Result<std::unique_ptr<RunningModel>> open_model(const ModelArguments& arguments
   auto loaded = models::load_model(running->checkpoint, options);
   progress.finish();
   OCTAVO_TRY(running->loaded, std::move(loaded));
+  catch_lost_pages(running->loaded.model.mapped_files);
   if (!arguments.quiet) {
     for (const std::string& note : running->loaded.report.notes) print_warning(note);
   }
@@ -161,6 +185,42 @@ Result<std::uint64_t> check_kv_cache(const RunningModel& running, std::size_t to
                   human_bytes(static_cast<double>(available))));
 }
 
+namespace {
+
+std::string words(std::uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
+
+// Program code and stacks that are touched while loading, and what malloc keeps of buffers that
+// were freed: up to twice the largest, pieces of 8 MiB.
+constexpr std::uint64_t kLoadSlack = std::uint64_t{32} << 20;
+
+// What the process holds at most while it loads, and what comes on top for a token.
+void print_memory(const RunningModel& running) {
+  const models::LoadReport& report = running.loaded.report;
+  const std::uint64_t weights = report.weight_bytes - report.placement.mapped_bytes;
+  print_err(
+      "memory: at most {} while loading: {} of weights, {} of buffers, {} before (program, "
+      "tokenizer), {} to spare; KV cache {} a token\n",
+      words(weights + report.buffer_bytes + running.bytes_before + kLoadSlack), words(weights),
+      words(report.buffer_bytes), words(running.bytes_before), words(kLoadSlack),
+      words(ops::kv_cache_bytes(running.engine->cache_shape(ops::kKvPage)) / ops::kKvPage));
+}
+
+// Where weights are in files: how many, and why.
+void print_placement(const models::PlacementReport& placement) {
+  if (placement.mapped_weights == 0) return;
+  const std::string why =
+      placement.available_bytes == 0
+          ? "as asked"
+          : fmt::format("packed they take {} beside {} of KV cache, {} are available",
+                        words(placement.packed_bytes), words(placement.kv_bytes),
+                        words(placement.available_bytes));
+  print_err("       left mapped: {} of {} weights, {} ({})\n", placement.mapped_weights,
+            placement.mapped_weights + placement.packed_weights, words(placement.mapped_bytes),
+            why);
+}
+
+}  // namespace
+
 void print_model_line(const RunningModel& running, const ModelArguments& arguments) {
   if (arguments.quiet) return;
   const models::LoadReport& report = running.loaded.report;
@@ -168,8 +228,17 @@ void print_model_line(const RunningModel& running, const ModelArguments& argumen
             running.loaded.model.config.architecture, report.fp8_layers, report.wide_layers,
             human_bytes(static_cast<double>(report.weight_bytes)),
             human_seconds(running.load_seconds));
-  print_err("       memory while loading: at most {} beside the weights\n",
-            human_bytes(static_cast<double>(report.buffer_bytes)));
+  print_placement(report.placement);
+  if (const models::KvScaleReport& scales = report.kv_scales; scales.count != 0) {
+    print_err(
+        "       {} of queries, keys and values in the files{} not needed: "
+        "--kv-cache-dtype fp8 has its own, per token and head\n",
+        counted(scales.count, "scale"),
+        arguments.ignore_kv_scales
+            ? ""
+            : fmt::format(" ({:.4g} to {:.4g}),", scales.least, scales.most));
+  }
+  print_memory(running);
   print_err("run:   {}, activations {}, KV cache {}, {} ({})\n", isa_name(*kernels::selected_isa()),
             arguments.activations, arguments.kv_cache,
             counted(static_cast<std::size_t>(running.pool->threads()), "thread"),

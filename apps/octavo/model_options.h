@@ -22,6 +22,8 @@ struct ModelArguments {
   std::vector<std::string> not_convert;
   std::vector<std::string> convert;
   bool dequantize = false;
+  std::string weights = "auto";
+  bool ignore_kv_scales = false;
   std::string activations = "fp8";
   std::string kv_cache = "bf16";
   std::size_t prompt_chunk = 512;
@@ -47,6 +49,7 @@ struct RunningModel {
   std::unique_ptr<runtime::Engine> engine;
   std::string threads_why;
   double load_seconds = 0;
+  std::uint64_t bytes_before = 0;  // resident before the weights came
 };
 
 // What a KV cache of so many tokens takes; bad_value where memory does not hold it.

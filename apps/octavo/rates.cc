@@ -14,10 +14,12 @@ double read_rate(const RunningModel& running) {
   std::vector<std::span<const std::uint8_t>> pieces;
   std::size_t bytes = 0;
   for (const models::NamedLinear& named : models::linear_layers(running.loaded.model)) {
-    const ops::PackedWeight& w = named.layer->weight;
-    const std::size_t size = w.bytes.size() / kernels::kReadStep * kernels::kReadStep;
+    std::span<const std::uint8_t> weight = ops::element_bytes(named.layer->weight);
+    const std::size_t lead = -reinterpret_cast<std::uintptr_t>(weight.data()) % 64;  // mapped: any
+    weight = weight.subspan(std::min(lead, weight.size()));
+    const std::size_t size = weight.size() / kernels::kReadStep * kernels::kReadStep;
     if (size == 0 || bytes > kMostBytes) continue;
-    pieces.emplace_back(w.bytes.data(), size);
+    pieces.emplace_back(weight.data(), size);
     bytes += size;
   }
   const auto pass = [&] {

@@ -45,6 +45,7 @@ class File {
   Result<FileStamp> stamp() const;
 
  private:
+  friend class FileMapping;
   File(int descriptor, std::filesystem::path path, std::uint64_t size);
 
   int descriptor_ = -1;

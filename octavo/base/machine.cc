@@ -85,6 +85,16 @@ std::uint64_t memory_room(const std::string& directory) {
   return std::numeric_limits<std::uint64_t>::max();
 }
 
+// A line of this process's status, which counts in kB; 0 without it.
+std::uint64_t status_bytes(std::string_view name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name))
+      return std::strtoull(line.c_str() + name.size(), nullptr, 10) * 1024;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::vector<int> allowed_cpus() {
@@ -138,15 +148,13 @@ std::uint64_t available_memory() {
   return available;
 }
 
+std::uint64_t resident_bytes() { return status_bytes("VmRSS:"); }
+
 std::uint64_t peak_anonymous_bytes() {
   static std::atomic<std::uint64_t> peak = 0;
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (!line.starts_with("RssAnon:")) continue;
-    const std::uint64_t now = std::strtoull(line.c_str() + 8, nullptr, 10) * 1024;
-    std::uint64_t before = peak.load();
-    while (before < now && !peak.compare_exchange_weak(before, now)) {
-    }
+  const std::uint64_t now = status_bytes("RssAnon:");
+  std::uint64_t before = peak.load();
+  while (before < now && !peak.compare_exchange_weak(before, now)) {
   }
   return peak.load();
 }

@@ -29,6 +29,9 @@ Result<int> choose_threads(int asked);
 // memory limits of its cgroup. 0 where the system does not tell.
 std::uint64_t available_memory();
 
+// Resident memory of this process, mapped files included. 0 where the system does not tell.
+std::uint64_t resident_bytes();
+
 // Largest resident anonymous memory of this process that any call has seen, in bytes. The kernel
 // keeps no such peak, so callers ask where memory is largest.
 std::uint64_t peak_anonymous_bytes();

@@ -55,10 +55,10 @@ struct TransformerImplementation {
 };
 
 constexpr TransformerImplementation kTransformerImplementations[] = {
-#define OCTAVO_TRANSFORMER_KERNELS(level)                                               \
-  {Isa::level,                                                                          \
-   {#level, level::rms_norm, level::rope, level::add, level::scale, level::rescale_add, \
-    level::silu_mul, level::row_max, level::exp_row, level::sum_exp}},
+#define OCTAVO_TRANSFORMER_KERNELS(level)                                            \
+  {Isa::level,                                                                       \
+   {#level, level::rms_norm, level::rope, level::add, level::scale, level::silu_mul, \
+    level::row_max, level::exp_row, level::sum_exp}},
 #include "octavo/kernels/transformer/transformer_manifest.inc"
 #undef OCTAVO_TRANSFORMER_KERNELS
 };

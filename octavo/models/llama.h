@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "octavo/base/file_mapping.h"
 #include "octavo/models/config.h"
 #include "octavo/models/rope.h"
 #include "octavo/nn/layers.h"
@@ -30,6 +31,7 @@ struct Llama {
   std::vector<DecoderLayer> layers;
   std::vector<float> norm;
   nn::Linear lm_head;
+  std::vector<FileMapping> mapped_files;  // those whose weights are left in them
 
   const ops::PackedWeight& embedding() const {
     return embed_tokens ? *embed_tokens : lm_head.weight;

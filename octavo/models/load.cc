@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 
 #include "octavo/checkpoint/config_check.h"
 #include "octavo/checkpoint/names.h"
@@ -65,9 +66,36 @@ Result<DecoderLayer> read_layer(ParameterReader& reader, const ModelConfig& c,
   return layer;
 }
 
-// What no layer asked for: known extras are noted, all else is an error that names it.
-Result<void> check_unread(const ParameterReader& reader, const Checkpoint& checkpoint,
-                          const ModelConfig& config, std::vector<std::string>& notes) {
+// Whether a tensor of a layer is a scale of its queries, keys or values, as vLLM (kv_scale in old
+// files), compressed-tensors and ModelOpt name them.
+bool is_kv_scale(std::string_view name) {
+  const std::size_t attention = name.find(".self_attn.");
+  if (attention == name.npos) return false;
+  name.remove_prefix(attention + std::strlen(".self_attn."));
+  for (const std::string_view part : {"attn.", "q_proj.", "k_proj.", "v_proj.", "qkv_proj."}) {
+    if (!name.starts_with(part)) continue;
+    name.remove_prefix(part.size());
+    break;
+  }
+  return name == "k_scale" || name == "v_scale" || name == "q_scale" || name == "kv_scale";
+}
+
+Result<void> add_kv_scale(ParameterReader& reader, const CheckpointTensor& tensor, bool ignore,
+                          KvScaleReport& report) {
+  if (!ignore) {
+    OCTAVO_TRY(const float value,
+               reader.positive_number(tensor, "; --ignore-kv-scales does without them all"));
+    report.least = report.count == 0 ? value : std::min(report.least, value);
+    report.most = std::max(report.most, value);
+  }
+  ++report.count;
+  return {};
+}
+
+// What no layer asked for: known extras are counted, all else is an error that names it.
+Result<void> check_unread(ParameterReader& reader, const Checkpoint& checkpoint,
+                          const ModelConfig& config, const LoadOptions& options,
+                          LoadReport& report) {
   std::size_t mtp = 0;
   for (const std::string& name : reader.unread()) {
     const std::optional<std::size_t> layer = layer_index(name);
@@ -78,6 +106,11 @@ Result<void> check_unread(const ParameterReader& reader, const Checkpoint& check
     }
     if (name.ends_with(".rotary_emb.inv_freq")) continue;  // computed from the config
     const auto i = checkpoint.by_name.find(name)->second;
+    if (layer && *layer < config.num_hidden_layers && is_kv_scale(name)) {
+      OCTAVO_CHECK(
+          add_kv_scale(reader, checkpoint.tensors[i], options.ignore_kv_scales, report.kv_scales));
+      continue;
+    }
     if (reader.pairing().roles[i] == Pairing::Role::scale) continue;
     return fail(ErrorCode::bad_model,
                 fmt::format("{}: {} is in the files, and no part of the {} that config.json "
@@ -85,20 +118,18 @@ Result<void> check_unread(const ParameterReader& reader, const Checkpoint& check
                             checkpoint.directory.string(), name, config.architecture));
   }
   if (mtp > 0) {
-    notes.push_back(fmt::format(
+    report.notes.push_back(fmt::format(
         "{} tensors of {} multi-token prediction layers are left out: generation does without", mtp,
         config.num_nextn_predict_layers));
   }
   return {};
 }
 
-std::uint64_t bytes_of(const ops::PackedWeight& w) {
-  return w.bytes.size() + w.scale.data.size() * sizeof(float);
-}
-
 void report_layers(const Llama& model, const Checkpoint& checkpoint, LoadReport& report) {
   for (const NamedLinear& named : linear_layers(model)) {
-    report.weight_bytes += bytes_of(named.layer->weight) + named.layer->bias.size() * sizeof(float);
+    report.placement.packed_weights += named.layer->weight.rows == nullptr ? 1 : 0;
+    report.weight_bytes +=
+        ops::weight_bytes(named.layer->weight) + named.layer->bias.size() * sizeof(float);
     (bits_per_element(named.layer->weight.format) == 8 ? report.fp8_layers : report.wide_layers)++;
   }
   if (checkpoint.quantization.activation_scheme == "static") {
@@ -113,7 +144,10 @@ void report_layers(const Llama& model, const Checkpoint& checkpoint, LoadReport&
                       computed));
     }
   }
-  if (model.embed_tokens) report.weight_bytes += bytes_of(*model.embed_tokens);
+  if (model.embed_tokens) {
+    report.placement.packed_weights += model.embed_tokens->rows == nullptr ? 1 : 0;
+    report.weight_bytes += ops::weight_bytes(*model.embed_tokens);
+  }
 }
 
 // What the config says of quantization against the tensors, which count; as `verify` finds it.
@@ -142,6 +176,7 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, const LoadOptions& 
   OCTAVO_TRY(ModelConfig config, read_model_config(checkpoint.config));
   ParameterReader reader(checkpoint, options);
   OCTAVO_CHECK(reader.prepare());
+  OCTAVO_CHECK(reader.place(config));
   LoadedModel loaded;
   for (const std::string& warning : reader.warnings()) {
     // What the lists missed; the rest is of files that are not written.
@@ -176,10 +211,12 @@ Result<LoadedModel> load_model(const Checkpoint& checkpoint, const LoadOptions& 
   if (!tied) {
     OCTAVO_TRY(model.lm_head, reader.linear("lm_head", vocab, hidden, false));
   }
-  OCTAVO_CHECK(check_unread(reader, checkpoint, config, loaded.report.notes));
+  OCTAVO_CHECK(check_unread(reader, checkpoint, config, options, loaded.report));
   model.rope = rope_frequencies(config, config.max_position_embeddings);
   model.config = std::move(config);
+  model.mapped_files = reader.take_mappings();
   loaded.report.buffer_bytes = reader.largest_buffer();
+  loaded.report.placement = reader.placement();
   report_layers(model, checkpoint, loaded.report);
   note_contradictions(checkpoint, reader.pairing(), loaded.report.notes);
   if (options.dequantize && reader.pairing().weights.empty())

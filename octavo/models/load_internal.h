@@ -1,6 +1,7 @@
 // Reads the parameters of a model, each once, and remembers which were read.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -32,9 +33,17 @@ class ParameterReader {
   Result<ops::PackedWeight> weight(const std::string& tensor, std::size_t n, std::size_t k,
                                    const RowRange* rows = nullptr);
 
+  // A scale: one positive number, else bad_model with `advice`.
+  Result<float> positive_number(const CheckpointTensor& tensor, std::string_view advice = "");
+
   // "<module>.weight", "<module>.bias" where `bias` says so, its static activation scale.
   Result<nn::Linear> linear(const std::string& module, std::size_t n, std::size_t k, bool bias,
                             const RowRange* rows = nullptr);
+
+  // Settles where weights are, for a model of this config. After prepare().
+  Result<void> place(const ModelConfig& config);
+  const PlacementReport& placement() const { return placement_; }
+  std::vector<FileMapping> take_mappings();
 
   // Names that nothing asked for.
   std::vector<std::string> unread() const;
@@ -55,6 +64,12 @@ class ParameterReader {
                                   std::size_t n, std::size_t k, std::size_t first_row);
   Result<void> check_width(const CheckpointTensor& tensor, const BlockSize& block,
                            std::size_t k) const;
+  // Rows of a weight left in its file; nothing where weights are packed, or where the file has
+  // these elements at addresses that they must not have.
+  Result<std::optional<ops::PackedWeight>> mapped(const CheckpointTensor& tensor, Format format,
+                                                  std::size_t n, std::size_t k,
+                                                  std::size_t first_row,
+                                                  const ops::ScaleGrid& scale);
   Result<std::vector<float>> scales(const QuantizedWeight& weight);
   std::size_t index(const CheckpointTensor& tensor) const {
     return static_cast<std::size_t>(&tensor - checkpoint_.tensors.data());
@@ -70,6 +85,9 @@ class ParameterReader {
   std::set<std::string, std::less<>> read_;
   std::uint64_t bytes_done_ = 0;
   std::uint64_t largest_buffer_ = 0;
+  bool maps_ = false;
+  PlacementReport placement_;
+  std::vector<std::optional<FileMapping>> mappings_;  // by shard, of those with mapped weights
 };
 
 }  // namespace octavo::models

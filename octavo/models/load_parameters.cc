@@ -32,23 +32,30 @@ std::size_t piece_rows(std::size_t row_bytes, std::size_t block_rows) {
 }
 
 // Scales (blocks, grid_cols) of a weight whose `n` rows begin `lead` rows into the first block.
-ops::PackedWeight finish(ops::WeightPacker& packer, const float* scales, std::size_t grid_cols,
-                         const BlockSize& block, std::size_t lead, std::size_t n) {
-  if (lead == 0) return packer.finish({scales, grid_cols, block, Format::f32});
-  if (lead + n <= block.rows) {
-    return packer.finish({scales, grid_cols, {n, block.cols}, Format::f32});
+class WeightScales {
+ public:
+  WeightScales(const float* scales, std::size_t grid_cols, const BlockSize& block, std::size_t lead,
+               std::size_t n) {
+    if (lead == 0) {
+      grid_ = {scales, grid_cols, block, Format::f32};
+    } else if (lead + n <= block.rows) {
+      grid_ = {scales, grid_cols, {n, block.cols}, Format::f32};
+    } else {
+      by_row_.resize(n * grid_cols);
+      for (std::size_t row = 0; row < n; ++row) {
+        std::copy_n(scales + (lead + row) / block.rows * grid_cols, grid_cols,
+                    by_row_.data() + row * grid_cols);
+      }
+      grid_ = {by_row_.data(), grid_cols, {1, block.cols}, Format::f32};
+    }
   }
-  std::vector<float> by_row(n * grid_cols);
-  for (std::size_t row = 0; row < n; ++row) {
-    std::copy_n(scales + (lead + row) / block.rows * grid_cols, grid_cols,
-                by_row.data() + row * grid_cols);
-  }
-  return packer.finish({by_row.data(), grid_cols, {1, block.cols}, Format::f32});
-}
+  WeightScales(const WeightScales&) = delete;  // grid_ points into by_row_
+  const ops::ScaleGrid& grid() const { return grid_; }
 
-bool takes_width(std::uint64_t cols, std::size_t k) {
-  return cols >= k || cols == 32 || cols == 64 || cols % 128 == 0;
-}
+ private:
+  std::vector<float> by_row_;
+  ops::ScaleGrid grid_;
+};
 
 }  // namespace
 
@@ -125,7 +132,7 @@ Result<std::vector<float>> ParameterReader::vector(const std::string& name, std:
 
 Result<void> ParameterReader::check_width(const CheckpointTensor& tensor, const BlockSize& block,
                                           std::size_t k) const {
-  if (takes_width(block.cols, k)) return {};
+  if (ops::is_scale_width(block.cols, k)) return {};
   return fail(ErrorCode::unsupported,
               fmt::format("{}: blocks of {}, and products take 32, 64 or multiples of 128 "
                           "columns{}",
@@ -157,6 +164,10 @@ Result<ops::PackedWeight> ParameterReader::wide(const CheckpointTensor& tensor, 
   const std::size_t block_rows = quantize ? std::min<std::size_t>(recipe.block.rows, all_rows) : 1;
   if (quantize) OCTAVO_CHECK(check_width(tensor, recipe.block, k));
   const Format packed = quantize ? Format::e4m3fn : source == Format::f16 ? Format::f32 : source;
+  if (packed == source) {
+    OCTAVO_TRY(std::optional<ops::PackedWeight> left, mapped(tensor, source, n, k, first_row, {}));
+    if (left) return std::move(*left);
+  }
   ops::WeightPacker packer(packed, n, k);
   const std::size_t step = std::min(piece_rows(row_bytes, block_rows), n);
   const std::size_t first_block = first_row / block_rows;
@@ -193,8 +204,9 @@ Result<ops::PackedWeight> ParameterReader::wide(const CheckpointTensor& tensor, 
     count(rows * row_bytes);
   }
   if (!quantize) return packer.finish({});
-  return finish(packer, scales.data(), grid_cols, {block_rows, recipe.block.cols},
-                first_row % block_rows, n);
+  return packer.finish(WeightScales(scales.data(), grid_cols, {block_rows, recipe.block.cols},
+                                    first_row % block_rows, n)
+                           .grid());
 }
 
 // Codes as they are, with their scales; as bf16 where they are to be dequantized.
@@ -208,7 +220,14 @@ Result<ops::PackedWeight> ParameterReader::codes(const CheckpointTensor& tensor,
     return fail(ErrorCode::unsupported,
                 where(checkpoint_, tensor) + ": FP4 weights are not run yet; `octavo dequantize`");
   }
-  if (!options_.dequantize) OCTAVO_CHECK(check_width(tensor, block, k));
+  const WeightScales packed_scales(scale.data() + first_row / block.rows * grid_cols, grid_cols,
+                                   block, first_row % block.rows, n);
+  if (!options_.dequantize) {
+    OCTAVO_CHECK(check_width(tensor, block, k));
+    OCTAVO_TRY(std::optional<ops::PackedWeight> left,
+               mapped(tensor, weight.format, n, k, first_row, packed_scales.grid()));
+    if (left) return std::move(*left);
+  }
   const Format packed = options_.dequantize ? Format::bf16 : weight.format;
   ops::WeightPacker packer(packed, n, k);
   const std::size_t step = std::min(piece_rows(k, 1), n);
@@ -232,9 +251,7 @@ Result<ops::PackedWeight> ParameterReader::codes(const CheckpointTensor& tensor,
         context_);
     count(rows * k);
   }
-  if (options_.dequantize) return packer.finish({});
-  return finish(packer, scale.data() + first_row / block.rows * grid_cols, grid_cols, block,
-                first_row % block.rows, n);
+  return packer.finish(options_.dequantize ? ops::ScaleGrid{} : packed_scales.grid());
 }
 
 Result<ops::PackedWeight> ParameterReader::weight(const std::string& name, std::size_t n,
@@ -254,6 +271,21 @@ Result<ops::PackedWeight> ParameterReader::weight(const std::string& name, std::
   return wide(*tensor, n, k, first_row, quantize);
 }
 
+Result<float> ParameterReader::positive_number(const CheckpointTensor& tensor,
+                                               std::string_view advice) {
+  float value = 0;
+  if (element_count(tensor.info.shape) != 1) {
+    return fail(ErrorCode::bad_model,
+                fmt::format("{}: one number is expected{}", where(checkpoint_, tensor), advice));
+  }
+  OCTAVO_CHECK(read_scales(checkpoint_, tensor, 0, std::span(&value, 1)));
+  if (!(value > 0) || !std::isfinite(value)) {
+    return fail(ErrorCode::bad_model, fmt::format("{}: {}, a positive number is expected{}",
+                                                  where(checkpoint_, tensor), value, advice));
+  }
+  return value;
+}
+
 Result<nn::Linear> ParameterReader::linear(const std::string& module, std::size_t n, std::size_t k,
                                            bool bias, const RowRange* rows) {
   nn::Linear layer;
@@ -266,16 +298,7 @@ Result<nn::Linear> ParameterReader::linear(const std::string& module, std::size_
     if (tensor == nullptr) continue;
     read_.insert(tensor->info.name);
     if (checkpoint_.quantization.activation_scheme == "dynamic") continue;
-    float scale = 0;
-    if (element_count(tensor->info.shape) != 1) {
-      return fail(ErrorCode::bad_model, where(checkpoint_, *tensor) + ": one number is expected");
-    }
-    OCTAVO_CHECK(read_scales(checkpoint_, *tensor, 0, std::span(&scale, 1)));
-    if (!(scale > 0) || !std::isfinite(scale)) {
-      return fail(ErrorCode::bad_model, fmt::format("{}: {}, a positive number is expected",
-                                                    where(checkpoint_, *tensor), scale));
-    }
-    layer.activation_scale = scale;
+    OCTAVO_TRY(layer.activation_scale, positive_number(*tensor));
   }
   return layer;
 }

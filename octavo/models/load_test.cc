@@ -247,6 +247,51 @@ TEST_F(LoadModel, StaticActivationScales) {
               AllOf(HasSubstr(kGate + ".activation_scale (F32 [2])"), HasSubstr("one number")));
 }
 
+// Scales for a static FP8 cache, in every spelling: counted, not used.
+TEST_F(LoadModel, ScalesOfKeysAndValuesAreCounted) {
+  ModelFiles files = tiny();
+  const std::string before = hash(files);
+  EXPECT_EQ(loaded(files).report.kv_scales.count, 0u);
+  float value = 0.5f;
+  for (const char* name :
+       {"k_scale", "v_scale", "q_scale", "kv_scale", "attn.k_scale", "attn.v_scale",
+        "k_proj.k_scale", "v_proj.v_scale", "q_proj.q_scale", "qkv_proj.k_scale"}) {
+    files.add(f32_tensor(kLayer + "self_attn." + name, {1}, {value}));
+    value /= 2;
+  }
+  EXPECT_EQ(hash(files), before);
+  const KvScaleReport report = loaded(files).report.kv_scales;
+  EXPECT_EQ(report.count, 10u);
+  EXPECT_EQ(report.most, 0.5f);
+  EXPECT_EQ(report.least, 0x1p-10f);
+  for (const std::string& name :
+       {kLayer + "mlp.k_scale", kLayer + "self_attn.o_proj.k_scale",
+        kLayer + "self_attn.k_proj.k_scales", std::string("model.layers.2.self_attn.k_scale")}) {
+    ModelFiles other = files;
+    other.add(f32_tensor(name, {}, {1.0f}));
+    EXPECT_THAT(refusal(other).message, HasSubstr(name + " is in the files"));
+  }
+}
+
+TEST_F(LoadModel, ScalesOfKeysAndValuesThatAreNone) {
+  const std::string name = kLayer + "self_attn.k_scale";
+  LoadOptions ignore;
+  ignore.ignore_kv_scales = true;
+  for (const auto& [shape, values, said] :
+       {std::tuple<std::vector<std::uint64_t>, std::vector<float>, const char*>{
+            {}, {std::numeric_limits<float>::quiet_NaN()}, "nan"},
+        {{1}, {std::numeric_limits<float>::infinity()}, "inf"},
+        {{}, {0.0f}, ": 0,"},
+        {{}, {-1.0f}, "-1"},
+        {{8}, std::vector<float>(8, 1.0f), "(F32 [8]): one number"}}) {
+    ModelFiles files = tiny();
+    files.add(f32_tensor(name, shape, values));
+    EXPECT_THAT(refusal(files).message,
+                AllOf(HasSubstr(name), HasSubstr(said), HasSubstr("--ignore-kv-scales")));
+    EXPECT_EQ(loaded(files, ignore).report.kv_scales.count, 1u);
+  }
+}
+
 TEST_F(LoadModel, SkipListsOfLoadTimeQuantization) {
   QuantizeOptions options;
   options.not_convert = {"self_attn"};

@@ -2,37 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "octavo/base/error.h"
-#include "octavo/base/float_mode.h"
 #include "octavo/kernels/select.h"
 #include "octavo/ops/attention.h"
+#include "octavo/ops/for_rows.h"
 #include "octavo/ops/weight_packer.h"
 
 namespace octavo::nn {
 namespace {
-
-// Fewer elements are not worth a second thread.
-constexpr std::size_t kAlone = 1 << 15;
 
 // The kernels of OCTAVO_CPU or this machine.
 const kernels::TransformerKernels& selected() {
   const Result<Isa> isa = kernels::selected_isa();
   if (!isa) throw ContractError("layers: " + isa.error().message);
   return kernels::transformer_kernels(*isa);
-}
-
-// body(rows) over pieces of [0, rows), on as many threads as `elements` are worth.
-template <class Body>
-void for_rows(const Step& step, std::size_t rows, std::size_t elements, const Body& body) {
-  const auto threads = static_cast<std::size_t>(step.context.pool->threads());
-  const int parts = elements < kAlone ? 1 : static_cast<int>(std::min(threads, rows));
-  step.context.pool->run(parts, [&](int part) {
-    const DefaultFloatMode mode;
-    body(split(rows, 1, parts, part));
-  });
 }
 
 [[noreturn]] void refuse(const char* operation, const Value& x, const std::string& expected) {
@@ -56,7 +41,7 @@ Value rms_norm(const Step& step, const Value& x, std::span<const float> weight, 
   const kernels::TransformerKernels& kernels = selected();
   const std::size_t per_row = x.cols / size;
   const Value y = step.value(x.rows, x.cols);
-  for_rows(step, x.rows, x.rows * x.cols, [&](const Range& rows) {
+  ops::for_rows(step.context, x.rows, x.rows * x.cols, [&](const Range& rows) {
     kernels.rms_norm({x.row(rows.begin), size, weight.data(), eps,
                       (rows.end - rows.begin) * per_row, size, y.row(rows.begin), size});
   });
@@ -68,7 +53,7 @@ void add(const Step& step, const Value& x, const Value& y) {
     refuse("add", x, fmt::format("({}, {}) as y has", y.rows, y.cols));
   }
   const kernels::TransformerKernels& kernels = selected();
-  for_rows(step, x.rows, x.rows * x.cols, [&](const Range& rows) {
+  ops::for_rows(step.context, x.rows, x.rows * x.cols, [&](const Range& rows) {
     kernels.add(x.row(rows.begin), y.row(rows.begin), (rows.end - rows.begin) * x.cols);
   });
 }
@@ -79,7 +64,7 @@ Value silu_mul(const Step& step, const Value& gate, const Value& up) {
   }
   const kernels::TransformerKernels& kernels = selected();
   const Value y = step.value(gate.rows, gate.cols);
-  for_rows(step, gate.rows, 4 * gate.rows * gate.cols, [&](const Range& rows) {
+  ops::for_rows(step.context, gate.rows, 4 * gate.rows * gate.cols, [&](const Range& rows) {
     kernels.silu_mul(gate.row(rows.begin), up.row(rows.begin), y.row(rows.begin),
                      (rows.end - rows.begin) * gate.cols);
   });
@@ -95,7 +80,7 @@ void rope(const Step& step, const Value& x, const Rotation& rotation, std::size_
                        rotation.cos.rows));
   }
   const kernels::TransformerKernels& kernels = selected();
-  for_rows(step, x.rows, x.rows * x.cols, [&](const Range& rows) {
+  ops::for_rows(step.context, x.rows, x.rows * x.cols, [&](const Range& rows) {
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
       kernels.rope(
           {x.row(i), x.cols / head_dim, head_dim, half, rotation.cos.row(i), rotation.sin.row(i)});

@@ -30,12 +30,11 @@ constexpr std::size_t kAllBlocks = std::numeric_limits<std::size_t>::max();
 
 // What one thread needs beside its output; grows and stays.
 struct Scratch {
-  AlignedBytes q, packed_q, scores, packed_p, values, totals, state, gemm;
+  AlignedBytes q, packed_q, scores, packed_p, values, totals, state, gemm, page, packed_row;
 };
 
 float* floats(AlignedBytes& bytes, std::size_t count) {
-  if (bytes.size() < count * sizeof(float)) bytes = AlignedBytes(count * sizeof(float));
-  return reinterpret_cast<float*>(bytes.data());
+  return reinterpret_cast<float*>(grown(bytes, count * sizeof(float)));
 }
 
 // The products and their packing at the selected level.
@@ -194,11 +193,38 @@ class Block {
     const std::size_t count = chunk.end - chunk.begin;
     const float* packed_p = products_.pack(scores, kAttentionChunk, count, scratch_.packed_p);
     for (std::size_t at = 0; at < count; at += kKvPage) {
+      const std::size_t page = (chunk.begin + at) / kKvPage;
+      if (cache_.has_non_finite_values(args_.layer, head_, page)) {
+        weigh_page_by_row(scores + at, page, std::min(kKvPage, count - at));
+        kernels_.add(totals_, values_, rows_ * dim_);
+        continue;
+      }
       products_.multiply(packed_p + at / kKvPage * products_.packed_page(),
-                         cache_.values(args_.layer, head_, (chunk.begin + at) / kKvPage),
-                         {&kOne, 0, 0, kAllBlocks, false}, dim_, kKvPage, values_, dim_,
-                         scratch_.gemm);
+                         cache_.values(args_.layer, head_, page), {&kOne, 0, 0, kAllBlocks, false},
+                         dim_, kKvPage, values_, dim_, scratch_.gemm);
       kernels_.add(totals_, values_, rows_ * dim_);
+    }
+  }
+
+  // values_ of a page with NaN or infinities, of which each row may see others: p is 0 where it
+  // sees none, and 0 times such a value is none. `scores`: of the page's first `count` tokens.
+  void weigh_page_by_row(const float* scores, std::size_t page, std::size_t count) {
+    const Products one(cache_.shape().format, 1);
+    const std::size_t first = page * kKvPage;
+    for (std::size_t row = 0; row < rows_; ++row) {
+      const Range range = seen(row);
+      const Range tokens{std::clamp(range.begin, first, first + count) - first,
+                         std::clamp(range.end, first, first + count) - first};
+      const std::uint8_t* values = cache_.values(args_.layer, head_, page);
+      if (tokens.begin != 0 || tokens.end != kKvPage) {
+        std::uint8_t* copy = grown(scratch_.page, cache_.value_page_bytes());
+        cache_.copy_values(args_.layer, head_, page, tokens, copy);
+        values = copy;
+      }
+      const float* p =
+          one.pack(scores + row * kAttentionChunk, kAttentionChunk, count, scratch_.packed_row);
+      one.multiply(p, values, {&kOne, 0, 0, kAllBlocks, false}, dim_, kKvPage, values_ + row * dim_,
+                   dim_, scratch_.gemm);
     }
   }
 

@@ -29,8 +29,8 @@ struct AttentionArgs {
 // maximum, p = exp2((s - max) * scale * log2(e)) and its sum in 16 lanes (kernels/softmax), values
 // in order C over pages of kKvPage tokens, pages added in order; between chunks, sums are rescaled
 // by exp2((old max - max) * ...). All in f32; an e4m3fn cache's value scales multiply p.
-// A key that is not finite reaches who sees it. A value that is not finite makes NaN of all that
-// is computed with its page of the cache, since what a query does not see is multiplied by 0.
+// What a query does not see, it does not depend on, be it finite or not; what it sees and is not
+// finite makes its results so, by these formulas. (Which NaN a result is, is not specified.)
 // ContractError: heads that do not divide, positions beyond the capacity.
 void attention(const AttentionArgs& args, const KvCache& cache,
                const Context& context = default_context());

@@ -416,6 +416,91 @@ TEST(Attention, NanKeysReachWhoSeesThem) {
   }
 }
 
+// Bits of which all NaN are one.
+std::vector<std::uint32_t> bits_or_nan(const float* x, std::size_t count) {
+  std::vector<std::uint32_t> result = bits(x, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::isnan(x[i])) result[i] = 0x7FC0'0000;
+  }
+  return result;
+}
+
+// NaN and infinities of tokens that a query does not see change no bit of it; of those that it
+// sees, none depends on how the tokens come.
+TEST(Attention, WhatIsNotSeenIsNotSeenWhateverItHolds) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const struct {
+    std::size_t token, channel;
+    bool key;
+    float value;
+  } bad[] = {{37, 3, false, kNan}, {150, 20, false, kInf}, {151, 1, false, -kInf},
+             {200, 5, true, kNan}, {260, 0, true, kInf},   {1100, 8, false, kNan}};
+  std::mt19937 random(8);
+  for (const Format format : {Format::bf16, Format::f32, Format::e4m3fn}) {
+    for (const std::optional<std::size_t> window :
+         {std::optional<std::size_t>(), std::optional<std::size_t>(45)}) {
+      const Case c{2, 3, 17, format, 1160, 1160, window};
+      SCOPED_TRACE(::testing::PrintToString(c));
+      const Inputs clean(random, c);
+      Inputs x = clean;
+      for (const auto& b : bad) {
+        (b.key ? x.k : x.v)[b.token * x.kv_width + b.channel] = b.value;
+      }
+      const auto run = [&](const Inputs& in, std::size_t piece) {
+        KvCache cache = make_cache(c);
+        std::vector<float> out(in.q.size());
+        for (std::size_t first = 0; first < c.tokens; first += piece) {
+          const std::size_t count = std::min(piece, c.tokens - first);
+          append(cache, in, first, count);
+          attend(c, cache, in, first, count, out);
+        }
+        return out;
+      };
+      const std::vector<float> expected = run(clean, c.tokens), got = run(x, c.tokens);
+      std::size_t same = 0;
+      for (std::size_t token = 0; token < c.tokens; ++token) {
+        const bool sees_bad = std::ranges::any_of(bad, [&](const auto& b) {
+          return b.token <= token && b.token >= first_seen(c, token);
+        });
+        if (sees_bad) continue;
+        ++same;
+        ASSERT_EQ(bits(&got[token * x.q_width], x.q_width),
+                  bits(&expected[token * x.q_width], x.q_width))
+            << "token " << token;
+      }
+      EXPECT_GT(same, window ? 900u : 36u);
+      // Token 1110 sees the value of 1100, and in a window nothing else that is bad.
+      EXPECT_TRUE(std::isnan(got[1110 * x.q_width + 8]));
+      EXPECT_EQ(std::isnan(got[1110 * x.q_width + 9]), !window);
+      for (const std::size_t piece : {1, 7, 512}) {
+        EXPECT_EQ(bits_or_nan(run(x, piece).data(), got.size()),
+                  bits_or_nan(got.data(), got.size()))
+            << "pieces of " << piece;
+      }
+    }
+  }
+}
+
+// Tokens of a longer sequence before stay in the cache until others come.
+TEST(Attention, WhatWasStoredBeforeIsNotSeen) {
+  std::mt19937 random(12);
+  const Case c{1, 2, 16, Format::bf16, 300, 300};
+  Inputs x(random, c);
+  KvCache fresh = make_cache(c), used = make_cache(c);
+  append(fresh, x, 0, 290);
+  std::vector<float> expected(x.q.size()), got(x.q.size());
+  attend(c, fresh, x, 0, 290, expected);
+  Inputs other = x;
+  for (const std::size_t token : {100, 280, 299}) {
+    other.v[token * x.kv_width] = std::numeric_limits<float>::quiet_NaN();
+  }
+  append(used, other, 0, 300);
+  append(used, x, 100, 190);  // from the middle of a page on
+  attend(c, used, x, 0, 290, got);
+  EXPECT_EQ(bits(got.data(), 290 * x.q_width), bits(expected.data(), 290 * x.q_width));
+}
+
 TEST(Attention, RefusesWhatDoesNotFit) {
   std::mt19937 random(9);
   const Case c{2, 2, 16, Format::f32, 10, 10};

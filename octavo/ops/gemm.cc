@@ -41,11 +41,6 @@ Buffers& thread_buffers() {
   return buffers;
 }
 
-std::uint8_t* grown(AlignedBytes& bytes, std::size_t size) {
-  if (bytes.size() < size) bytes = AlignedBytes(size);
-  return bytes.data();
-}
-
 // A weight, packed or not.
 struct Weight {
   Format format;
@@ -292,7 +287,9 @@ void check_and_run(const Operand& a, const Weight& w, const Output& c, const Gem
 
 void gemm(const Operand& a, const PackedWeight& w, const Output& c, const GemmOptions& options) {
   check_packed("gemm", w);
-  check_and_run(a, {w.format, w.n, w.k, w.bytes.data(), nullptr, w.scale}, c, options);
+  const Operand rows{{w.format, w.rows, w.n, w.k, w.k}, {}, false};
+  const Operand* source = w.rows != nullptr ? &rows : nullptr;
+  check_and_run(a, {w.format, w.n, w.k, w.bytes.data(), source, w.scale}, c, options);
 }
 
 void gemm(const Operand& a, const Operand& w, const Output& c, const GemmOptions& options) {

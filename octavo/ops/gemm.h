@@ -43,17 +43,32 @@ struct PackedScales {
   bool lanes = false;
 };
 
-// A weight in the layout of the kernels (P2), with its scales.
+// A weight in the layout of the kernels (P2), with its scales; or its scales packed and its rows
+// left where they are.
 struct PackedWeight {
   Format format;
   std::size_t n, k;
   AlignedBytes bytes;
   PackedScales scale;
+  const void* rows = nullptr;  // (n, k) contiguous, owned by others, `bytes` being empty; or null
 };
+
+// The elements of a weight where they are, packed or not.
+std::span<const std::uint8_t> element_bytes(const PackedWeight& w);
+
+// Of its elements and scales.
+std::size_t weight_bytes(const PackedWeight& w);
+
+// Whether blocks of so many columns can share a scale in a matrix of `cols`.
+bool is_scale_width(std::uint64_t block_cols, std::size_t cols);
 
 // w: (n, k), in an 8-bit floating-point format, bf16 or f32. bf16 below 2^-40 becomes +0.
 // ContractError: shapes, strides, formats or blocks that the kernels do not take.
 PackedWeight pack_weight(const Operand& w, const Context& context = default_context());
+
+// The same weight, of contiguous rows that are left where they are (mapped from a file, say) and
+// outlive it. Products with few rows take about twice as long; the bits are the same.
+PackedWeight unpacked_weight(const Operand& w);
 
 // The codes back, into dst (n, k), one element each. ContractError as above.
 void unpack_weight(const PackedWeight& w, void* dst, std::size_t dst_stride,
@@ -91,8 +106,7 @@ struct GemmOptions {
 void gemm(const Operand& a, const PackedWeight& w, const Output& c,
           const GemmOptions& options = {});
 
-// The same with a weight left where it is (mapped from a file, say): about half as fast with few
-// rows.
+// The same with a weight whose scales are not packed either, once for each call.
 void gemm(const Operand& a, const Operand& w, const Output& c, const GemmOptions& options = {});
 
 }  // namespace octavo::ops

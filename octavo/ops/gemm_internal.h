@@ -26,6 +26,17 @@ bool is_addressable(std::size_t lines, std::size_t length, std::size_t stride, F
 // The level that OCTAVO_CPU or the machine gives; its error as ContractError.
 Isa selected_level(const char* operation);
 
+// The whole of `rows` as strips of a packed weight that begin at `packed`.
+void pack_strips(const char* operation, const ConstMatrix& rows, bool transposed,
+                 std::uint8_t* packed, const Context& context);
+
+// Memory of at least `size` bytes that a thread keeps from call to call: grows and stays, its
+// content does not.
+inline std::uint8_t* grown(AlignedBytes& bytes, std::size_t size) {
+  if (bytes.size() < size) bytes = AlignedBytes(size);
+  return bytes.data();
+}
+
 // Scales of a weight by strip and block; the second form reuses the memory of `scales`.
 PackedScales pack_scales(const Operand& w);
 void pack_scales(const Operand& w, PackedScales& scales);

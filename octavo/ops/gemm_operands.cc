@@ -42,6 +42,10 @@ bool is_aligned(const void* p, std::size_t bytes) {
 
 }  // namespace
 
+bool is_scale_width(std::uint64_t block_cols, std::size_t cols) {
+  return block_cols >= cols || block_cols == 32 || block_cols == 64 || block_cols % 128 == 0;
+}
+
 void check_scale(const char* operation, const char* name, const Operand& operand) {
   const ScaleGrid& scale = operand.scale;
   if (scale.data == nullptr) return;
@@ -54,7 +58,7 @@ void check_scale(const char* operation, const char* name, const Operand& operand
   }
   const auto [rows, cols] = std::pair(scale.block.rows, scale.block.cols);
   const bool whole_rows = cols >= operand.matrix.cols;
-  if (rows == 0 || cols == 0 || !(whole_rows || cols == 32 || cols == 64 || cols % 128 == 0)) {
+  if (rows == 0 || cols == 0 || !is_scale_width(cols, operand.matrix.cols)) {
     refuse(operation, name, fmt::format("scales per block of {} x {}", rows, cols),
            "blocks of at least one row and of 32, 64, a multiple of 128 or all columns");
   }
@@ -109,7 +113,8 @@ void check_packed(const char* operation, const PackedWeight& w) {
     refuse(operation, "w", fmt::format("({}, {}) in {}", w.n, w.k, format_name(w.format)),
            "a weight that pack_weight made");
   }
-  const std::size_t bytes = kernels::packed_weight_bytes(w.format, w.n, w.k);
+  const std::size_t bytes =
+      w.rows != nullptr ? 0 : kernels::packed_weight_bytes(w.format, w.n, w.k);
   if (w.bytes.size() != bytes) refuse_size("bytes", w.bytes.size(), bytes);
   const std::size_t scales = (w.scale.per_strip ? kernels::strips(w.n) : 1) *
                              (w.scale.width == 0 ? 1 : ceil_div(w.k, w.scale.width)) *

@@ -260,5 +260,28 @@ TEST(GemmRefusalsOf, PackedWeightsThatAreNotWhole) {
   refused([](PackedWeight& p) { p.scale.lanes = true; });
 }
 
+// A weight whose rows are left where they are.
+TEST_F(GemmRefusals, UnpackedWeights) {
+  const auto refused_rows = [&](const Change& change, const std::string& given) {
+    Operand changed = w;
+    change(changed);
+    expect_refusal([&] { unpacked_weight(changed); }, "unpacked_weight", given, "contiguous rows");
+  };
+  refused_rows([](Operand& o) { o.transposed = true; }, "(4, 96) transposed");
+  refused_rows([](Operand& o) { o.matrix.stride = 97; }, "(4, 96) with stride 97");
+  refused_rows([](Operand& o) { o.matrix.rows = 0; }, "(0, 96)");
+  Operand misaligned = w;
+  misaligned.matrix = {Format::bf16, reinterpret_cast<const std::uint8_t*>(codes.data()) + 1, 4, 9,
+                       9};
+  expect_refusal([&] { unpacked_weight(misaligned); }, "unpacked_weight",
+                 "w with misaligned bf16 elements", "aligned to 2 bytes");
+  const PackedWeight left = unpacked_weight(w);
+  EXPECT_EQ(element_bytes(left).data(), reinterpret_cast<const std::uint8_t*>(codes.data()));
+  EXPECT_EQ(weight_bytes(left), 4 * 96 + sizeof(float));
+  std::vector<std::uint8_t> back(4 * 96);
+  expect_refusal([&] { unpack_weight(left, back.data(), 96); }, "unpack_weight",
+                 "a weight that is not packed", "a packed one");
+}
+
 }  // namespace
 }  // namespace octavo::ops::testing

@@ -35,7 +35,11 @@ std::string differences(const Matrix& a, const Matrix& w, const Form& form, std:
     std::string second;
     // The scalar specification is slow: small products will do for it.
     if (way.isa != Isa::generic || a.rows * w.rows * a.cols < 50'000) {
-      second = difference(multiply(a, w, form.c_format, form.gap, options), model);
+      const bool contiguous = !w.transposed && w.stride == w.cols;
+      second = difference(
+          contiguous ? multiply(a, unpacked_weight(w.operand()), form.c_format, form.gap, options)
+                     : multiply(a, w, form.c_format, form.gap, options),
+          model);
       compared += a.rows * w.rows;
     }
     if (!first.empty()) found += way.name() + ", packed: " + first + "\n";

@@ -37,6 +37,20 @@ float convert(Format format, const float* src, std::size_t count, std::uint8_t* 
   return scale;
 }
 
+// Whether all codes are numbers. In these formats what is not finite lies above the largest one.
+bool all_finite(Format format, const std::uint8_t* codes, std::size_t count) {
+  const FormatTraits& f = traits(format);
+  bool finite = true;
+  kernels::for_element_bytes(bytes_per_element(format), [&](auto bytes) {
+    for (std::size_t i = 0; i < count; ++i) {
+      std::uint32_t code = 0;
+      std::memcpy(&code, codes + i * bytes, bytes);
+      finite &= (code & f.magnitude_bits()) <= f.largest_code;
+    }
+  });
+  return finite;
+}
+
 template <std::size_t element>
 void store_head(std::uint8_t* keys, std::uint8_t* page, const std::uint8_t* key,
                 const std::uint8_t* value, std::size_t token, std::size_t head_dim) {
@@ -46,6 +60,10 @@ void store_head(std::uint8_t* keys, std::uint8_t* page, const std::uint8_t* key,
                 element);
     std::memcpy(page + packed_weight_offset<element>(c, token % kKvPage, kKvPage / 2) * element,
                 value + c * element, element);
+  }
+  // An odd head_dim is filled up to pairs: the last odd k of each token is 0.
+  if (head_dim % 2 != 0) {
+    std::memset(keys + packed_weight_offset<element>(token, head_dim, pairs) * element, 0, element);
   }
 }
 
@@ -80,6 +98,7 @@ KvCache::KvCache(const KvCacheShape& shape) : shape_(shape), tokens_(whole_pages
   value_page_bytes_ = kernels::packed_weight_bytes(shape.format, shape.head_dim, kKvPage);
   keys_ = AlignedBytes(heads * key_head_bytes_);
   values_ = AlignedBytes(heads * tokens_ / kKvPage * value_page_bytes_);
+  has_non_finite_.resize(heads * tokens_ / kKvPage);
   if (shape.format == Format::e4m3fn) {
     key_scales_.resize(heads * tokens_);
     value_scales_.resize(heads * tokens_);
@@ -108,29 +127,16 @@ void KvCache::append(std::size_t layer, std::size_t position, std::size_t count,
       const float value_scale =
           convert(shape_.format, values + i * stride + head * dim, dim, value);
       std::uint8_t* k = keys_.data() + at * key_head_bytes_;
-      std::uint8_t* page =
-          values_.data() + (at * (tokens_ / kKvPage) + token / kKvPage) * value_page_bytes_;
+      const std::size_t page_index = at * (tokens_ / kKvPage) + token / kKvPage;
+      std::uint8_t* page = values_.data() + page_index * value_page_bytes_;
       // Products go over whole pages: what is not stored yet is multiplied by 0 and must be finite.
-      if (token % kKvPage == 0) std::memset(page, 0, value_page_bytes_);
-      switch (element) {
-        case 1:
-          store_head<1>(k, page, key, value, token, dim);
-          break;
-        case 2:
-          store_head<2>(k, page, key, value, token, dim);
-          break;
-        default:
-          store_head<4>(k, page, key, value, token, dim);
+      if (token % kKvPage == 0) {
+        std::memset(page, 0, value_page_bytes_);
+        has_non_finite_[page_index] = 0;
       }
-      // An odd head_dim is filled up to pairs: the last odd k of each token is 0.
-      if (dim % 2 != 0) {
-        static constexpr std::uint8_t kZero[4] = {};
-        const std::size_t pairs = ceil_div(dim, 2);
-        const std::size_t offset = element == 1   ? packed_weight_offset<1>(token, dim, pairs)
-                                   : element == 2 ? packed_weight_offset<2>(token, dim, pairs)
-                                                  : packed_weight_offset<4>(token, dim, pairs);
-        std::memcpy(k + offset * element, kZero, element);
-      }
+      if (!all_finite(shape_.format, value, dim)) has_non_finite_[page_index] = 1;
+      kernels::for_element_bytes(
+          element, [&](auto bytes) { store_head<bytes>(k, page, key, value, token, dim); });
       if (shape_.format == Format::e4m3fn) {
         key_scales_[at * tokens_ + token] = key_scale;
         value_scales_[at * tokens_ + token] = value_scale;
@@ -146,6 +152,20 @@ const std::uint8_t* KvCache::keys(std::size_t layer, std::size_t head) const {
 const std::uint8_t* KvCache::values(std::size_t layer, std::size_t head, std::size_t page) const {
   return values_.data() +
          (head_index(layer, head) * (tokens_ / kKvPage) + page) * value_page_bytes_;
+}
+
+void KvCache::copy_values(std::size_t layer, std::size_t head, std::size_t page,
+                          const Range& tokens, std::uint8_t* to) const {
+  const std::uint8_t* from = values(layer, head, page);
+  std::memset(to, 0, value_page_bytes_);
+  kernels::for_element_bytes(bytes_per_element(shape_.format), [&](auto bytes) {
+    for (std::size_t c = 0; c < shape_.head_dim; ++c) {
+      for (std::size_t token = tokens.begin; token < tokens.end; ++token) {
+        const std::size_t at = packed_weight_offset<bytes>(c, token, kKvPage / 2) * bytes;
+        std::memcpy(to + at, from + at, bytes);
+      }
+    }
+  });
 }
 
 const float* KvCache::key_scales(std::size_t layer, std::size_t head) const {

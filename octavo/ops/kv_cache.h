@@ -41,6 +41,17 @@ class KvCache {
   const std::uint8_t* keys(std::size_t layer, std::size_t head) const;
   const std::uint8_t* values(std::size_t layer, std::size_t head, std::size_t page) const;
 
+  // Whether a value of the page is NaN or infinite, or was before it was stored anew.
+  bool has_non_finite_values(std::size_t layer, std::size_t head, std::size_t page) const {
+    return has_non_finite_[head_index(layer, head) * (tokens_ / kKvPage) + page] != 0;
+  }
+
+  // The page with +0 for all of its tokens but those in [tokens.begin, tokens.end), counted from
+  // its first: to `to`, value_page_bytes().
+  void copy_values(std::size_t layer, std::size_t head, std::size_t page, const Range& tokens,
+                   std::uint8_t* to) const;
+  std::size_t value_page_bytes() const { return value_page_bytes_; }
+
   // (capacity rounded up to pages) f32, real = code * scale; null where codes need none.
   const float* key_scales(std::size_t layer, std::size_t head) const;
   const float* value_scales(std::size_t layer, std::size_t head) const;
@@ -56,6 +67,7 @@ class KvCache {
   std::size_t value_page_bytes_;  // of one page of one layer and head
   AlignedBytes keys_, values_;
   std::vector<float> key_scales_, value_scales_;
+  std::vector<std::uint8_t> has_non_finite_;  // by layer, head and page
 };
 
 }  // namespace octavo::ops

@@ -8,9 +8,9 @@
 
 #include "octavo/base/ceil_div.h"
 #include "octavo/base/error.h"
-#include "octavo/base/float_mode.h"
 #include "octavo/formats/traits.h"
 #include "octavo/kernels/select.h"
+#include "octavo/ops/for_rows.h"
 #include "octavo/ops/gemm_internal.h"
 #include "octavo/ops/quantize_activations_internal.h"
 #include "octavo/quant/scale_rule.h"
@@ -18,25 +18,12 @@
 namespace octavo::ops {
 namespace {
 
-// Fewer elements are not worth a second thread.
-constexpr std::size_t kAlone = 1 << 15;
-
 // Groups whose largest magnitudes and factors are on the stack at once.
 constexpr std::size_t kGroupsAtOnce = 64;
 
 constexpr std::uint32_t kLargestFinite = 0x7F7F'FFFF;  // bits of an f32
 
 constexpr auto kNanCode = static_cast<std::uint8_t>(traits(Format::e4m3fn).nan_code);
-
-template <class Body>
-void for_rows(const Context& context, std::size_t rows, std::size_t cols, const Body& body) {
-  const std::size_t all = static_cast<std::size_t>(context.pool->threads());
-  const int parts = rows * cols < kAlone ? 1 : static_cast<int>(std::min(all, rows));
-  context.pool->run(parts, [&](int part) {
-    const DefaultFloatMode mode;
-    body(split(rows, 1, parts, part));
-  });
-}
 
 }  // namespace
 
@@ -89,7 +76,7 @@ Operand quantize_activations(const QuantizeActivationsArgs& given, const Context
   QuantizeActivationsArgs args = given;
   args.group = std::min(args.group, args.cols);
   const kernels::CastKernels& cast = kernels::cast_kernels(selected_level("quantize_activations"));
-  for_rows(context, args.rows, args.cols, [&](const Range& rows) {
+  for_rows(context, args.rows, args.rows * args.cols, [&](const Range& rows) {
     const std::size_t groups = ceil_div(args.cols, args.group);
     for (std::size_t row = rows.begin; row < rows.end; ++row) {
       quantize_row(cast, args.x + row * args.stride, args.cols, args.group,
@@ -111,7 +98,7 @@ Operand quantize_activations_static(const QuantizeActivationsArgs& args, float s
   const kernels::CastKernels& cast =
       kernels::cast_kernels(selected_level("quantize_activations_static"));
   args.scales[0] = scale;
-  for_rows(context, args.rows, args.cols, [&](const Range& rows) {
+  for_rows(context, args.rows, args.rows * args.cols, [&](const Range& rows) {
     cast.block_quantize({Format::f32, args.x + rows.begin * args.stride, args.stride,
                          rows.end - rows.begin, args.cols, args.cols, &scale,
                          kernels::ScaleOp::divide, Format::e4m3fn,
@@ -126,7 +113,7 @@ Operand round_activations(const float* x, std::size_t stride, std::size_t rows, 
                           std::uint16_t* rounded, const Context& context) {
   check_context("round_activations", context);
   const kernels::CastKernels& cast = kernels::cast_kernels(selected_level("round_activations"));
-  for_rows(context, rows, cols, [&](const Range& range) {
+  for_rows(context, rows, rows * cols, [&](const Range& range) {
     for (std::size_t row = range.begin; row < range.end; ++row) {
       cast.cast({Format::f32, x + row * stride, Format::bf16, rounded + row * cols, cols,
                  Overflow::special});

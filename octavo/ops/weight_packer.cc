@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 
 #include "octavo/base/ceil_div.h"
 #include "octavo/base/float_mode.h"
@@ -19,20 +19,16 @@ namespace {
 using kernels::kStrip;
 using kernels::packed_weight_offset;
 
-// The code of element (n, k), whatever its width, in the low bits.
-std::uint32_t code_at(const PackedWeight& w, std::size_t n, std::size_t k) {
-  const std::size_t pairs = ceil_div(w.k, 2);
-  std::uint32_t code = 0;
-  switch (bytes_per_element(w.format)) {
-    case 1:
-      return w.bytes.data()[packed_weight_offset<1>(n, k, pairs)];
-    case 2:
-      std::memcpy(&code, w.bytes.data() + 2 * packed_weight_offset<2>(n, k, pairs), 2);
-      return code;
-    default:
-      std::memcpy(&code, w.bytes.data() + 4 * packed_weight_offset<4>(n, k, pairs), 4);
-      return code;
+// Element (n, k) without its scale, as the products see it.
+template <Format F>
+float element_at(const PackedWeight& w, std::size_t n, std::size_t k) {
+  using Cell = Code<F>;
+  if (w.rows == nullptr) {
+    const std::size_t at = packed_weight_offset<sizeof(Cell)>(n, k, ceil_div(w.k, 2));
+    return decode<F>(kernels::element<Cell>(w.bytes.data(), at));
   }
+  const float value = decode<F>(kernels::element<Cell>(w.rows, n * w.k + k));
+  return F == Format::bf16 && std::abs(value) < kernels::kFlushAgainstBf16 ? 0.0f : value;
 }
 
 float scale_of(const PackedWeight& w, std::size_t n, std::size_t k) {
@@ -49,7 +45,7 @@ void gather(const PackedWeight& w, std::size_t n, float* dst) {
   for (std::size_t first = 0; first < w.k; first += width) {
     const float scale = scale_of(w, n, first);
     for (std::size_t k = first; k < std::min(w.k, first + width); ++k) {
-      dst[k] = decode<F>(static_cast<Code<F>>(code_at(w, n, k))) * scale;
+      dst[k] = element_at<F>(w, n, k) * scale;
     }
   }
 }
@@ -80,17 +76,9 @@ void WeightPacker::add(std::size_t row, const ConstMatrix& rows, const Context& 
   }
   if (rows.rows == 0) return;
   rows_ += rows.rows;
-  const kernels::PackKernels& kernels = kernels::pack_kernels(selected_level("WeightPacker::add"));
   const std::size_t strip_bytes = kernels::packed_weight_bytes(weight_.format, kStrip, weight_.k);
-  std::uint8_t* packed = weight_.bytes.data() + row / kStrip * strip_bytes;
-  const std::size_t all = kernels::strips(rows.rows);
-  const int parts = static_cast<int>(
-      std::min<std::size_t>(static_cast<std::size_t>(context.pool->threads()), all));
-  context.pool->run(parts, [&](int part) {
-    const Range strips = split(all, 4, parts, part);
-    kernels.pack_weights({rows.format, rows.data, rows.stride, false, rows.rows, rows.cols,
-                          strips.begin, strips.end, packed, true});
-  });
+  pack_strips("WeightPacker::add", rows, false, weight_.bytes.data() + row / kStrip * strip_bytes,
+              context);
 }
 
 PackedWeight WeightPacker::finish(const ScaleGrid& scale) {

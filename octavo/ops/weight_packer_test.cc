@@ -189,11 +189,13 @@ TEST(GatherRows, AreCodesTimesScales) {
       ids.push_back(static_cast<std::int32_t>(n - 1));
       for (const auto& layout : scale_layouts(n, k)) {
         const ScaleMemory scales = make_scales(random, layout, n, k);
-        const PackedWeight packed =
-            pack_weight({{format, codes.data(), n, k, k}, scales.grid, false});
+        const Operand w{{format, codes.data(), n, k, k}, scales.grid, false};
         const std::size_t stride = k + 3;
         std::vector<float> got(ids.size() * stride, -77.0f);
-        gather_rows(packed, ids.data(), ids.size(), got.data(), stride);
+        std::vector<float> unpacked = got;
+        gather_rows(pack_weight(w), ids.data(), ids.size(), got.data(), stride);
+        gather_rows(unpacked_weight(w), ids.data(), ids.size(), unpacked.data(), stride);
+        ASSERT_EQ(std::memcmp(got.data(), unpacked.data(), got.size() * sizeof(float)), 0);
         for (std::size_t i = 0; i < ids.size(); ++i) {
           const auto row = static_cast<std::size_t>(ids[i]);
           for (std::size_t c = 0; c < stride; ++c) {

@@ -90,8 +90,7 @@ nn::Value Engine::decode(std::span<const Feed> feeds) { return logits(hidden_sta
 std::uint64_t Engine::weight_bytes() const {
   std::uint64_t bytes = 0;
   for (const models::NamedLinear& named : models::linear_layers(model_)) {
-    bytes +=
-        named.layer->weight.bytes.size() + named.layer->weight.scale.data.size() * sizeof(float);
+    bytes += ops::weight_bytes(named.layer->weight);
   }
   return bytes;
 }

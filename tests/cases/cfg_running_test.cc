@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/support/tiny_model.h"
 
 namespace octavo::tests {
@@ -67,6 +69,65 @@ TEST(Cfg07, FusedOnDiskGivesTheSameLogits) {
   fused.tensors.erase("model.layers.1.mlp.gate_up_proj.weight_scale_inv");
   EXPECT_THAT(refusal(fused),
               AllOf(HasSubstr("model.layers.1.mlp.gate_up_proj.weight"), HasSubstr("no scale")));
+}
+
+Tensor f32(const std::vector<float>& values, const Dims& shape = {}) {
+  return make_tensor("F32", shape, values);
+}
+
+TEST(Cfg09, BrokenScalesOfTheKvCacheAreRefusedWithTheirLayer) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const std::string name = "model.layers.1.self_attn.k_scale";
+  const std::pair<Tensor, const char*> broken[] = {
+      {f32({std::numeric_limits<float>::quiet_NaN()}), ": nan,"},
+      {f32({kInf}), ": inf,"},
+      {f32({0.0f}), ": 0,"},
+      {f32({-1.0f}), ": -1,"},
+      {f32(std::vector<float>(8, 1.0f), {8}), "[8]"}};
+  for (const auto& [tensor, said] : broken) {
+    TinyModel model = tiny_model("llama3");
+    model.tensors[name] = tensor;
+    model.tensors["model.layers.1.self_attn.v_scale"] = f32({0.07f});
+    EXPECT_THAT(refusal(model),
+                AllOf(HasSubstr(name), HasSubstr(said), HasSubstr("--ignore-kv-scales")));
+    EXPECT_EQ(quality(model, {"--ignore-kv-scales"}).negative_log_likelihood,
+              quality(tiny_model("llama3")).negative_log_likelihood);
+  }
+}
+
+// Our cache has a scale for each token and head: those of a file are counted, and none is missed.
+TEST(Cfg10, ScalesOfTheKvCacheAreToldOnce) {
+  TinyModel model = tiny_model("llama3");
+  const Quality without = quality(model, {"--kv-cache-dtype", "fp8"});
+  EXPECT_EQ(count_of(without.err, "scales of queries"), 0u);
+  EXPECT_EQ(count_of(without.err, "warning"), 0u);
+  for (const std::string layer : {"model.layers.0.self_attn.", "model.layers.1.self_attn."}) {
+    model.tensors[layer + "k_scale"] = f32({0.25f});
+    model.tensors[layer + "v_scale"] = f32({0.5f});
+  }
+  const Quality with = quality(model, {"--kv-cache-dtype", "fp8"});
+  EXPECT_EQ(count_of(with.err, "4 scales of queries, keys and values in the files (0.25 to 0.5)"),
+            1u);
+  EXPECT_EQ(count_of(with.err, "warning"), 0u);
+  EXPECT_EQ(with.negative_log_likelihood, without.negative_log_likelihood);
+}
+
+TEST(Cfg11, EverySpellingOfKvScalesIsUnderstood) {
+  const double expected = quality(tiny_model("llama3")).negative_log_likelihood;
+  for (const char* name : {"k_proj.k_scale", "attn.k_scale", "k_scale", "kv_scale"}) {
+    TinyModel model = tiny_model("llama3");
+    model.tensors[std::string("model.layers.1.self_attn.") + name] = f32({0.125f});
+    const Quality run = quality(model);
+    EXPECT_THAT(run.err, HasSubstr("1 scales of queries, keys and values in the files (0.125 to"));
+    EXPECT_EQ(run.negative_log_likelihood, expected);
+  }
+}
+
+TEST(Cfg14, AValueScaleWithoutAKeyScaleIsNoReasonToStop) {
+  TinyModel model = tiny_model("llama3");
+  const double expected = quality(model, {"--kv-cache-dtype", "fp8"}).negative_log_likelihood;
+  model.tensors["model.layers.0.self_attn.v_scale"] = f32({0.07f});
+  EXPECT_EQ(quality(model, {"--kv-cache-dtype", "fp8"}).negative_log_likelihood, expected);
 }
 
 }  // namespace

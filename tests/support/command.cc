@@ -63,6 +63,8 @@ Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view b
   return run_program(OCTAVO_APP, arguments, before);
 }
 
+std::string octavo_program() { return OCTAVO_APP; }
+
 MeasuredOutcome run_octavo_measured(const std::vector<std::string>& arguments) {
   const TempDir streams;
   const std::string out = (streams / "out").string();

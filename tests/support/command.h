@@ -38,6 +38,8 @@ Outcome run_program(const std::string& program, const std::vector<std::string>& 
                     std::string_view before = "");
 Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view before = "");
 
+std::string octavo_program();  // its path, for scripts
+
 struct MeasuredOutcome {
   Outcome run;
   // The most memory that the program held at a time, mapped files included. The kernel counts what

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include "octavo/base/ceil_div.h"
 #include "octavo/kernels/gemm/gemm.h"
@@ -35,6 +36,19 @@ constexpr std::size_t packed_weight_offset(std::size_t n, std::size_t k, std::si
     return tile + 2 * i + k % 2;
   } else {
     return tile + kStrip * (k % 2) + i;
+  }
+}
+
+// body(std::integral_constant<std::size_t, bytes>) for elements of 1, 2 or 4 bytes.
+template <class Body>
+constexpr auto for_element_bytes(std::size_t bytes, const Body& body) {
+  switch (bytes) {
+    case 1:
+      return body(std::integral_constant<std::size_t, 1>());
+    case 2:
+      return body(std::integral_constant<std::size_t, 2>());
+    default:
+      return body(std::integral_constant<std::size_t, 4>());
   }
 }
 

@@ -68,9 +68,6 @@ struct TransformerKernels {
   // x[i] = x[i] * factor
   void (*scale)(float* x, float factor, std::size_t n);
 
-  // acc[i] = fma(acc[i], factor, x[i]): a running sum whose unit changed
-  void (*rescale_add)(float* acc, float factor, const float* x, std::size_t n);
-
   // y[i] = (g / (1 + e)) * up[i], g = max(gate[i], -128), NaN kept, e = exp(-g) in the sense of
   //     t = -g * kLog2e
   //     d = fma(-g, kLog2eRest, fma(-g, kLog2e, -t))

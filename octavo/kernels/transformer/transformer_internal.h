@@ -15,7 +15,6 @@ namespace octavo::kernels {
   void rope(const RopeArgs&);                                                             \
   void add(float* x, const float* y, std::size_t n);                                      \
   void scale(float* x, float factor, std::size_t n);                                      \
-  void rescale_add(float* acc, float factor, const float* x, std::size_t n);              \
   void silu_mul(const float* gate, const float* up, float* y, std::size_t n);             \
   float row_max(const float* x, std::size_t begin, std::size_t end);                      \
   float exp_row(float* x, std::size_t n, std::size_t begin, std::size_t end, float scale, \

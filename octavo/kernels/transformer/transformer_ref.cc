@@ -89,10 +89,6 @@ void scale(float* x, float factor, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) x[i] = canonical(x[i] * factor);
 }
 
-void rescale_add(float* acc, float factor, const float* x, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) acc[i] = canonical(std::fma(acc[i], factor, x[i]));
-}
-
 void silu_mul(const float* gate, const float* up, float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
     const float g = gate[i] < kSiluMin ? kSiluMin : gate[i];
