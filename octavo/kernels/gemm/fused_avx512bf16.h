@@ -47,7 +47,12 @@ template <Arithmetic A, int M, std::size_t S, class Weights>
   const float* panel = static_cast<const float*>(g.activations) + row / g.panel_rows * chunk_cells +
                        row % g.panel_rows;
   const std::size_t pair_cells = kCellsPerPair<A> * g.panel_rows;
-  const std::size_t ahead = prefetch ? kShape.ahead : 0;
+  const std::size_t near = prefetch ? kShape.ahead : 0;
+  // Where the end of a strip is nearer than that, its stream goes on in the strip S further on:
+  // with K = 2048 and one row, 89 % of the read rate instead of 72.
+  const std::size_t turn = near == 0 || strip + S >= g.strip_end ? 0 : (S - 1) * strip_bytes;
+  const std::size_t near_pairs = near / Weights::kTileBytes;
+  const std::size_t turn_at = pairs < near_pairs ? 0 : pairs - near_pairs;
 
   for (std::size_t first = 0, kb = 0; first < pairs; first += g.k_block / 2, ++kb) {
     const std::size_t left = pairs - first;
@@ -58,6 +63,7 @@ template <Arithmetic A, int M, std::size_t S, class Weights>
     for (auto& strip_acc : acc) {
       for (auto& pair : strip_acc) pair[0] = pair[1] = _mm512_setzero_ps();
     }
+    std::size_t ahead = near;
     const auto one_tile = [&] {
 #pragma GCC unroll 4
       for (std::size_t s = 0; s < S; ++s) {
@@ -72,6 +78,7 @@ template <Arithmetic A, int M, std::size_t S, class Weights>
     };
     std::size_t i = 0;
     for (; i + kShape.tiles <= count; i += kShape.tiles) {
+      if (first + i >= turn_at) ahead = near + turn;
 #pragma GCC unroll 4
       for (std::size_t u = 0; u < kShape.tiles; ++u) one_tile();
     }
@@ -87,17 +94,22 @@ template <Arithmetic A, int M, std::size_t S, class Weights>
   }
 }
 
-// The rows of one pass over strips strip .. strip + strips - 1, and how many strips it took.
+// The rows of one pass over strips strip .. strip + strips - 1, and how many strips it took: as
+// many as suit the arithmetic, or all that are left.
+template <Arithmetic A, int M, std::size_t S, class Weights>
+static inline std::size_t fused_strips(const GemmArgs& g, const Weights& w, std::size_t strip,
+                                       std::size_t strips, std::size_t row, bool prefetch) {
+  if constexpr (S > 1) {
+    if (strips < S) return fused_strips<A, M, S - 1>(g, w, strip, strips, row, prefetch);
+  }
+  fused_rows<A, M, S>(g, w, strip, row, prefetch);
+  return S;
+}
+
 template <Arithmetic A, int M, class Weights>
 static inline std::size_t fused_strips(const GemmArgs& g, const Weights& w, std::size_t strip,
                                        std::size_t strips, std::size_t row, bool prefetch) {
-  constexpr std::size_t kStrips = kFusedShape<A, M>.strips;
-  if (strips >= kStrips) {
-    fused_rows<A, M, kStrips>(g, w, strip, row, prefetch);
-    return kStrips;
-  }
-  fused_rows<A, M, 1>(g, w, strip, row, prefetch);
-  return 1;
+  return fused_strips<A, M, kFusedShape<A, M>.strips>(g, w, strip, strips, row, prefetch);
 }
 
 template <Arithmetic A, class Weights>
