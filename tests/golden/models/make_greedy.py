@@ -23,7 +23,8 @@ import sys
 import numpy as np
 import torch
 from make_models import EXPECTED, HERE, MODELS, VOCABULARY, in_f64
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 logging.disable_progress_bar()
@@ -63,14 +64,15 @@ def tiny_prompts(seed):
     return torch.randint(VOCABULARY, (PROMPTS, PROMPT), generator=generator).tolist()
 
 
-def text_prompts(tokenizer):
-    """(ids, texts): each text has those ids again."""
+def text_prompts(directory):
+    """(ids, texts): each text has those ids again. The file counts: AutoTokenizer may put other steps in its place."""
+    tokenizer = Tokenizer.from_file(str(pathlib.Path(directory) / "tokenizer.json"))
     assert len(TEXTS) == PROMPTS
-    ids = [tokenizer(text, add_special_tokens=False)["input_ids"][-PROMPT:] for text in TEXTS]
-    texts = [tokenizer.decode(line, clean_up_tokenization_spaces=False) for line in ids]
+    ids = [tokenizer.encode(text, add_special_tokens=False).ids[-PROMPT:] for text in TEXTS]
+    texts = tokenizer.decode_batch(ids, skip_special_tokens=False)
     for line, text in zip(ids, texts):
         assert len(line) == PROMPT, f"{len(line)} tokens: {text!r}"
-        assert tokenizer(text, add_special_tokens=False)["input_ids"] == line, text
+        assert tokenizer.encode(text, add_special_tokens=False).ids == line, text
     return ids, texts
 
 
@@ -122,7 +124,7 @@ def entry(reference, prompts):
 def smollm2_entry(directory):
     weights = (directory / "model.safetensors").read_bytes()
     words = np.frombuffer(weights[:len(weights) // 8 * 8], "<u8")
-    prompts, texts = text_prompts(AutoTokenizer.from_pretrained(directory))
+    prompts, texts = text_prompts(directory)
     return {"weights": [len(weights), f"{words.sum(dtype=np.uint64):016x}"], "texts": texts,
             **entry(Reference(directory), prompts)}
 
