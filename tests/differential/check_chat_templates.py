@@ -13,20 +13,11 @@ GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "chat_template
 sys.path.insert(0, str(GOLDEN))
 
 
-def renderer(harness):
-    """The program of tests/support that renders jobs."""
-    for directory in pathlib.Path(harness.binary).parents:
-        program = directory / "tests" / "octavo_render_templates"
-        if program.exists():
-            return program
-    raise Skip("octavo_render_templates is not built beside this binary")
-
-
 def compare(harness, jobs):
     import oracle
 
     lines = "".join(json.dumps(job) + "\n" for job in jobs)
-    result = subprocess.run([renderer(harness)], input=lines, capture_output=True, text=True, check=True)
+    result = subprocess.run([harness.built("octavo_render_templates")], input=lines, capture_output=True, text=True, check=True)
     answers = [json.loads(line) for line in result.stdout.split("\n")[:-1]]
     assert len(answers) == len(jobs), f"{len(answers)} answers to {len(jobs)} jobs"
     errors = 0

@@ -26,6 +26,14 @@ class Harness:
         ), f"{' '.join(command)}: exit {result.returncode}\n{result.stderr}"
         return result.stdout
 
+    def built(self, name):
+        """A program of tests/support, built with this binary."""
+        for directory in self.binary.parents:
+            program = directory / "tests" / name
+            if program.exists():
+                return program
+        raise Skip(f"{name} is not built beside this binary")
+
     @contextlib.contextmanager
     def directory(self):
         """A scratch directory that is gone when the check ends."""

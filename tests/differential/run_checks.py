@@ -17,6 +17,7 @@ def main(binary, model=None):
     import check_chat_templates
     import check_compare
     import check_files
+    import check_greedy
     import check_tokenizer
     import check_transformers
 
@@ -28,6 +29,7 @@ def main(binary, model=None):
         check_tokenizer.run(harness, model)
         check_transformers.run(harness)
         check_chat_templates.run(harness, model)
+        check_greedy.run(harness, model)
     if not model:
         print("skipped: comparison on a real checkpoint (no MODEL_DIR given)")
         harness.counts["skipped"] += 1
