@@ -1,0 +1,44 @@
+// Reverse-mode differentiation of functions of collections, as jax.value_and_grad.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "octavo/autograd/variables.h"
+#include "octavo/quant/delayed_scaling.h"
+
+namespace octavo {
+
+struct ValueAndGrad {
+  Tensor value;     // scalar, of f's type
+  Variables grads;  // for every floating-point variable, under its path, of its shape and type
+};
+
+using LossFunction = std::function<Variable(const Variables&)>;
+
+// The value of f at `variables`, which is a scalar, and its gradient by each of them. "Gradients"
+// of the overwrite-with-gradient collection are its new values (TrainState::apply_gradients).
+// Guarded: what uses a value of that collection several times accumulates by maximum, and a value
+// that nothing used keeps what it is. As in Flax: uses add up, unless f casts to fp32_max_grad, and
+// an unused one becomes 0, or minus infinity.
+// ContractError: f gives no scalar, or no floating-point one.
+ValueAndGrad value_and_grad_at(const LossFunction& f, const Variables& variables,
+                               Fp8Semantics semantics = Fp8Semantics::guarded);
+
+// value_and_grad(f)(variables).
+inline auto value_and_grad(LossFunction f, Fp8Semantics semantics = Fp8Semantics::guarded) {
+  return [f = std::move(f), semantics](const Variables& variables) {
+    return value_and_grad_at(f, variables, semantics);
+  };
+}
+
+// The gradient of f at x contracted with `cotangent` of f(x), which may have any shape.
+using Function = std::function<Variable(std::span<const Variable>)>;
+struct ValueAndVjp {
+  Tensor value;
+  std::vector<Tensor> grads;  // of each input; zeros where nothing flowed back
+};
+ValueAndVjp value_and_vjp(const Function& f, std::span<const Tensor> inputs,
+                          const Tensor& cotangent);
+
+}  // namespace octavo
