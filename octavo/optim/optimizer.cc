@@ -109,9 +109,11 @@ GradientTransformation scale_by_adam(const Adam& options) {
             const auto b1 = static_cast<float>(options.b1), b2 = static_cast<float>(options.b2);
             const auto a1 = static_cast<float>(1 - options.b1);
             const auto a2 = static_cast<float>(1 - options.b2);
-            const auto steps = static_cast<float>(count);
-            const float correction1 = 1 - std::pow(b1, steps),
-                        correction2 = 1 - std::pow(b2, steps);
+            // In f64: 1 - b2^count cancels, and f32 would leave 4 digits of it in the first steps.
+            const auto correction = [count](double b) {
+              return static_cast<float>(1 - std::pow(b, static_cast<double>(count)));
+            };
+            const float correction1 = correction(options.b1), correction2 = correction(options.b2);
             const auto eps = static_cast<float>(options.eps);
             const auto eps_root = static_cast<float>(options.eps_root);
             Updates result;
