@@ -4,19 +4,13 @@
 
 #include <limits>
 
-#include "octavo/autograd/tape.h"
+#include "octavo/autograd/tape_internal.h"
 #include "octavo/base/error.h"
 
 namespace octavo {
 namespace {
 
 bool is_differentiable(DType dtype) { return is_wide_float(dtype) || dtype == DType::f64; }
-
-// A tape that forgets, whatever happens: its rules may hold variables, which hold it.
-struct TapeScope {
-  std::shared_ptr<Tape> tape = std::make_shared<Tape>();
-  ~TapeScope() { tape->drop(); }
-};
 
 Tensor no_gradient(const Variable& variable, bool is_state, Fp8Semantics semantics) {
   if (is_state && semantics == Fp8Semantics::guarded) return variable.value();

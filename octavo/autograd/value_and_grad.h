@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "octavo/autograd/variables.h"
@@ -30,6 +32,30 @@ inline auto value_and_grad(LossFunction f, Fp8Semantics semantics = Fp8Semantics
   return [f = std::move(f), semantics](const Variables& variables) {
     return value_and_grad_at(f, variables, semantics);
   };
+}
+
+// What f computed beside its value: (loss, aux) from f, as jax.value_and_grad(f, has_aux=True).
+// Variables in aux are values by then: nothing of them is differentiated.
+template <class Aux>
+struct ValueAuxAndGrad {
+  Tensor value;
+  Aux aux;
+  Variables grads;
+};
+
+template <class F>  // std::pair<Variable, Aux>(const Variables&)
+auto value_and_grad_with_aux_at(const F& f, const Variables& variables,
+                                Fp8Semantics semantics = Fp8Semantics::guarded) {
+  using Aux = typename std::invoke_result_t<const F&, const Variables&>::second_type;
+  std::optional<Aux> aux;
+  ValueAndGrad result = value_and_grad_at(
+      [&](const Variables& v) {
+        auto [loss, beside] = f(v);
+        aux = std::move(beside);
+        return loss;
+      },
+      variables, semantics);
+  return ValueAuxAndGrad<Aux>{std::move(result.value), std::move(*aux), std::move(result.grads)};
 }
 
 // The gradient of f at x contracted with `cotangent` of f(x), which may have any shape.
