@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "octavo/autograd/compute_internal.h"
+
+namespace octavo {
+
+// What an element costs against one that is added (for_pieces).
+inline constexpr std::size_t kExpCost = 8;
+
+// sum(exp(x)) is exp(max) * sum.
+template <class T>
+struct SumExp {
+  T max, sum;
+};
+
+// Of n elements `step` apart.
+template <class T>
+SumExp<T> sum_exp(const T* x, std::size_t n, std::size_t step) {
+  T max = -std::numeric_limits<T>::infinity();
+  for (std::size_t i = 0; i < n; ++i) max = x[i * step] > max ? x[i * step] : max;
+  return {max, lane_sum<T>(n, [&](std::size_t i) { return std::exp(x[i * step] - max); })};
+}
+
+}  // namespace octavo
