@@ -17,7 +17,7 @@ struct KeptInput {
   Variable constant() const { return with_accumulation(value, accumulation); }
 };
 
-std::vector<Cotangent> recompute(const Function& f, std::span<const KeptInput> kept,
+std::vector<Cotangent> recompute(const VariableFunction& f, std::span<const KeptInput> kept,
                                  const Cotangent& seed) {
   const TapeScope scope;
   std::vector<Variable> inputs;
@@ -30,7 +30,7 @@ std::vector<Cotangent> recompute(const Function& f, std::span<const KeptInput> k
 
 }  // namespace
 
-Function checkpoint(Function f) {
+VariableFunction checkpoint(VariableFunction f) {
   return [f = std::move(f)](std::span<const Variable> inputs) {
     const std::vector<KeptInput> kept(inputs.begin(), inputs.end());
     std::vector<Variable> constants;

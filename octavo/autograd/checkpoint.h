@@ -12,6 +12,6 @@ namespace octavo {
 //     }); const Variable y = block({{x, kernel}});
 // f must give the same for the same inputs each time: random numbers from keys that it is given or
 // holds. ContractError, when called: f uses a variable that is differentiated and that is no input.
-Function checkpoint(Function f);
+VariableFunction checkpoint(VariableFunction f);
 
 }  // namespace octavo

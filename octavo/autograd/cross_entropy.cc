@@ -9,9 +9,6 @@ namespace {
 
 constexpr const char* kOperation = "softmax_cross_entropy_with_integer_labels";
 
-// What an element costs against one that is added (for_pieces).
-constexpr std::size_t kExpCost = 8;
-
 void check(const Shape& logits, const Tensor& labels) {
   const bool fits = !logits.empty() && labels.dtype() == DType::i32 &&
                     labels.shape() == Shape(logits.begin(), logits.end() - 1);

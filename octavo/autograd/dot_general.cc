@@ -10,8 +10,15 @@ Variable dot_general(const Variable& lhs, const Variable& rhs, const DotDimensio
   return record(
       "dot_general", ops::dot_general(lhs.value(), rhs.value(), dims, preferred_element_type),
       inputs, [x = lhs.value(), y = rhs.value(), dims](const Tensor& g) -> std::vector<Cotangent> {
-        return {ops::dot_general_transpose_lhs(g, x.shape(), y, dims, x.dtype()),
-                ops::dot_general_transpose_rhs(g, x, y.shape(), dims, y.dtype())};
+        // Codes have no gradient: fp8::in_q, which makes them, lets none through.
+        std::vector<Cotangent> gradients(2);
+        if (!is_fp8(x.dtype())) {
+          gradients[0] = ops::dot_general_transpose_lhs(g, x.shape(), y, dims, x.dtype());
+        }
+        if (!is_fp8(y.dtype())) {
+          gradients[1] = ops::dot_general_transpose_rhs(g, x, y.shape(), dims, y.dtype());
+        }
+        return gradients;
       });
 }
 

@@ -131,7 +131,7 @@ Variable scale(const Variable& x, double factor) {
 
 Variable relu(const Variable& x) {
   return unary(
-      "relu", x, [](auto v) { return v > 0 || std::isnan(v) ? v : v * 0; },
+      "relu", x, [](auto v) { return v > 0 || std::isnan(v) ? v : decltype(v)(0); },
       [](auto v) { return v > 0 ? decltype(v)(1) : decltype(v)(0); });
 }
 

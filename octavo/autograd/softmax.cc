@@ -8,9 +8,6 @@
 namespace octavo {
 namespace {
 
-// What an element costs against one that is added (for_pieces).
-constexpr std::size_t kExpCost = 8;
-
 // Calls body(first element) for each line.
 template <class Body>
 void for_lines(const AxisSplit& split, const Body& body) {

@@ -8,6 +8,9 @@
 
 namespace octavo {
 
+// What an element costs against one that is added (for_pieces).
+inline constexpr std::size_t kExpCost = 8;
+
 // sum(exp(x)) is exp(max) * sum.
 template <class T>
 struct SumExp {

@@ -55,7 +55,7 @@ ValueAndGrad value_and_grad_at(const LossFunction& f, const Variables& variables
   return result;
 }
 
-ValueAndVjp value_and_vjp(const Function& f, std::span<const Tensor> inputs,
+ValueAndVjp value_and_vjp(const VariableFunction& f, std::span<const Tensor> inputs,
                           const Tensor& cotangent) {
   const TapeScope scope;
   std::vector<Variable> watched;

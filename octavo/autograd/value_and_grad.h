@@ -34,8 +34,9 @@ inline auto value_and_grad(LossFunction f, Fp8Semantics semantics = Fp8Semantics
   };
 }
 
-// What f computed beside its value: (loss, aux) from f, as jax.value_and_grad(f, has_aux=True).
-// Variables in aux are values by then: nothing of them is differentiated.
+// What f computed beside its value: f gives (loss, aux), as jax.value_and_grad(f, has_aux=True).
+// An aux that is a Variable or Variables comes back as values; others keep what they hold, of which
+// only value() is of use then.
 template <class Aux>
 struct ValueAuxAndGrad {
   Tensor value;
@@ -51,7 +52,14 @@ auto value_and_grad_with_aux_at(const F& f, const Variables& variables,
   ValueAndGrad result = value_and_grad_at(
       [&](const Variables& v) {
         auto [loss, beside] = f(v);
-        aux = std::move(beside);
+        if constexpr (std::is_same_v<Aux, Variable>) {
+          aux = stop_gradient(beside);
+        } else if constexpr (std::is_same_v<Aux, Variables>) {
+          aux = map_variables(beside,
+                              [](std::string_view, const Variable& x) { return stop_gradient(x); });
+        } else {
+          aux = std::move(beside);
+        }
         return loss;
       },
       variables, semantics);
@@ -59,12 +67,12 @@ auto value_and_grad_with_aux_at(const F& f, const Variables& variables,
 }
 
 // The gradient of f at x contracted with `cotangent` of f(x), which may have any shape.
-using Function = std::function<Variable(std::span<const Variable>)>;
+using VariableFunction = std::function<Variable(std::span<const Variable>)>;
 struct ValueAndVjp {
   Tensor value;
   std::vector<Tensor> grads;  // of each input; zeros where nothing flowed back
 };
-ValueAndVjp value_and_vjp(const Function& f, std::span<const Tensor> inputs,
+ValueAndVjp value_and_vjp(const VariableFunction& f, std::span<const Tensor> inputs,
                           const Tensor& cotangent);
 
 }  // namespace octavo
