@@ -47,12 +47,10 @@ Variable softmax_cross_entropy_with_integer_labels(const Variable& logits, const
       const std::size_t n = kept.shape().back();
       for_pieces(label.size(), n * kExpCost, [&](std::size_t row, std::size_t end) {
         for (; row < end; ++row) {
-          const T* x = from.data() + row * n;
-          const auto [max, sum] = sum_exp(x, n, 1);
-          for (std::size_t i = 0; i < n; ++i) {
-            const T hot = i == static_cast<std::size_t>(label[row]) ? T(1) : T(0);
-            to[row * n + i] = (std::exp(x[i] - max) / sum - hot) * cotangent[row];
-          }
+          T* p = to.data() + row * n;
+          softmax_line(from.data() + row * n, n, 1, p);
+          p[label[row]] -= 1;
+          for (std::size_t i = 0; i < n; ++i) p[i] *= cotangent[row];
         }
       });
     })};

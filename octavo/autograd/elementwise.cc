@@ -160,17 +160,14 @@ Variable gelu(const Variable& x, Gelu kind) {
           return cdf + v * density;
         });
   }
+  // (1 + tanh(u)) / 2 is sigmoid(2 u), which cancels nothing where u is far below 0.
   return unary(
-      "gelu", x,
+      "gelu", x, [](auto v) { return v * sigmoid(2 * gelu_inner(v)); },
       [](auto v) {
         using T = decltype(v);
-        return v * T(0.5) * (1 + std::tanh(gelu_inner(v)));
-      },
-      [](auto v) {
-        using T = decltype(v);
-        const T t = std::tanh(gelu_inner(v));
+        const T s = sigmoid(2 * gelu_inner(v));
         const T inner = T(std::sqrt(2 / std::numbers::pi)) * (1 + 3 * T(kGeluCubic) * v * v);
-        return T(0.5) * (1 + t) + v * T(0.5) * (1 - t * t) * inner;
+        return s + v * s * (1 - s) * 2 * inner;
       });
 }
 

@@ -88,6 +88,7 @@ Variable quantized_dot(const QuantizedDot& x, const DotDimensionNumbers& dims,
   const std::array<Variable, 8> inputs = {
       x.lhs,   x.rhs,   x.out_grad_scale, x.out_grad_amax_history,
       x.q_lhs, x.q_rhs, x.lhs_scale,      x.rhs_scale};
+  const bool is_lhs_wanted = x.lhs.is_recorded(), is_rhs_wanted = x.rhs.is_recorded();
   const auto rule =
       [=, lhs = x.q_lhs.value(), lhs_scale = x.lhs_scale.value(), rhs = x.q_rhs.value(),
        rhs_scale = x.rhs_scale.value(), lhs_type = x.lhs.dtype(), rhs_type = x.rhs.dtype(),
@@ -96,16 +97,19 @@ Variable quantized_dot(const QuantizedDot& x, const DotDimensionNumbers& dims,
     const DType type = preferred_element_type;
     const Fp8Meta meta = update_fp8_meta(g, types.e5m2, scale, history, semantics);
     const Tensor q_g = quantize(g, types.e5m2, meta.scale, type);
-    const Tensor of_lhs = ops::dot_general_transpose_lhs(q_g, lhs.shape(), rhs, dims, type);
-    const Tensor of_rhs = ops::dot_general_transpose_rhs(q_g, lhs, rhs.shape(), dims, type);
-    return {dequantize(of_lhs, type, scale_product(rhs_scale, meta.scale)).astype(lhs_type),
-            dequantize(of_rhs, type, scale_product(lhs_scale, meta.scale)).astype(rhs_type),
-            meta.scale,
-            meta.amax_history,
-            std::nullopt,
-            std::nullopt,
-            std::nullopt,
-            std::nullopt};
+    Cotangent of_lhs, of_rhs;
+    if (is_lhs_wanted) {
+      of_lhs = dequantize(ops::dot_general_transpose_lhs(q_g, lhs.shape(), rhs, dims, type), type,
+                          scale_product(rhs_scale, meta.scale))
+                   .astype(lhs_type);
+    }
+    if (is_rhs_wanted) {
+      of_rhs = dequantize(ops::dot_general_transpose_rhs(q_g, lhs, rhs.shape(), dims, type), type,
+                          scale_product(lhs_scale, meta.scale))
+                   .astype(rhs_type);
+    }
+    return {of_lhs,       of_rhs,       meta.scale,   meta.amax_history,
+            std::nullopt, std::nullopt, std::nullopt, std::nullopt};
   };
   return record("quantized_dot",
                 ops::dot_general(x.q_lhs.value(), x.q_rhs.value(), dims, preferred_element_type),

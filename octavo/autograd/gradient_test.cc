@@ -10,6 +10,7 @@
 #include "octavo/autograd/cross_entropy.h"
 #include "octavo/autograd/dot_general.h"
 #include "octavo/autograd/dropout.h"
+#include "octavo/autograd/einsum.h"
 #include "octavo/autograd/elementwise.h"
 #include "octavo/autograd/norm.h"
 #include "octavo/autograd/rope.h"
@@ -56,6 +57,7 @@ std::vector<Rule> rules_of_shapes() {
   return {
       {"reshape", "", {{2, 3}}, [](Inputs x) { return reshape(x[0], {3, 2}); }},
       {"transpose", "", {{2, 3, 4}}, [](Inputs x) { return transpose(x[0], {2, 0, 1}); }},
+      {"diagonal", "", {{2, 3, 2}}, [](Inputs x) { return diagonal(x[0], 0, 2); }},
       {"broadcast_to", "", {{2, 1, 3}}, [](Inputs x) { return broadcast_to(x[0], {4, 2, 5, 3}); }},
       {"broadcast_to", "of a scalar", {{}}, [](Inputs x) { return broadcast_to(x[0], {2, 3}); }},
       {"sum", "", {{2, 3}}, [](Inputs x) { return sum(x[0]); }},

@@ -80,13 +80,7 @@ Variable softmax(const Variable& x, int axis) {
   Tensor value = compute(x.dtype(), x.shape(), [&]<class T>(std::span<T> to) {
     const Values<T> from(x.value());
     for_lines(split, [&](std::size_t first) {
-      const T* line = from.data() + first;
-      T* y = to.data() + first;
-      const std::size_t step = split.inner;
-      const auto [max, sum] = sum_exp(line, split.count, step);
-      for (std::size_t i = 0; i < split.count; ++i) {
-        y[i * step] = std::exp(line[i * step] - max) / sum;
-      }
+      softmax_line(from.data() + first, split.count, split.inner, to.data() + first);
     });
   });
   return recorded_softmax("softmax", x, std::move(value), split);
@@ -132,13 +126,12 @@ Variable log_softmax(const Variable& x, int axis) {
     return {compute(kept.dtype(), kept.shape(), [&]<class T>(std::span<T> to) {
       const Values<T> from(kept), cotangent(g);
       for_lines(split, [&](std::size_t first) {
-        const T *line = from.data() + first, *c = cotangent.data() + first;
-        const std::size_t apart = split.inner;
-        const auto [max, sum] = sum_exp(line, split.count, apart);
-        const T total = lane_sum<T>(split.count, [&](std::size_t i) { return c[i * apart]; });
-        for (std::size_t i = 0; i < split.count; ++i) {
-          to[first + i * apart] = c[i * apart] - std::exp(line[i * apart] - max) / sum * total;
-        }
+        const T* c = cotangent.data() + first;
+        T* y = to.data() + first;
+        const std::size_t n = split.count, apart = split.inner;
+        softmax_line(from.data() + first, n, apart, y);
+        const T total = lane_sum<T>(n, [&](std::size_t i) { return c[i * apart]; });
+        for (std::size_t i = 0; i < n; ++i) y[i * apart] = c[i * apart] - y[i * apart] * total;
       });
     })};
   };

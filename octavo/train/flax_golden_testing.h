@@ -1,33 +1,32 @@
-// Golden data of Flax: tests/golden/flax/NAME.safetensors (README.md there says what they hold).
+// Golden data of Flax: tests/golden/flax/NAME.safetensors and .json (README.md there says what they
+// hold).
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
+#include <stdexcept>
 #include <string>
 
 #include "octavo/autograd/variables.h"
-#include "octavo/checkpoint/safetensors.h"
+#include "octavo/base/file.h"
+#include "octavo/base/json.h"
+#include "octavo/checkpoint/tensor_file.h"
 
 namespace octavo::testing {
+
+inline constexpr const char* kFlaxGoldens = OCTAVO_GOLDEN_DIR "/flax/";
 
 class FlaxGolden {
  public:
   explicit FlaxGolden(const std::string& name) {
-    const auto check = [](const auto& result) {
-      if (!result) throw std::runtime_error(result.error().message);
-    };
-    const auto file = File::open(std::string(OCTAVO_GOLDEN_DIR "/flax/") + name + ".safetensors");
-    check(file);
-    const auto header = read_safetensors_header(*file);
-    check(header);
-    for (const TensorInfo& info : header->tensors) {
-      Tensor tensor(info.dtype, info.shape);
-      auto* data = static_cast<std::byte*>(const_cast<void*>(tensor.data()));
-      check(file->read_at(info.offset, {data, tensor.bytes()}));
-      tensors_.emplace(info.name, std::move(tensor));
-    }
+    const auto file = read_tensor_file(kFlaxGoldens + name + ".safetensors");
+    if (!file) throw std::runtime_error(file.error().message);
+    tensors_ = file->tensors;
+    const auto text = read_text(kFlaxGoldens + name + ".json");
+    if (!text) throw std::runtime_error(text.error().message);
+    cases_ = parse_json(*text, name).value().at("cases");
   }
 
   // "<case>.<what>".
@@ -37,15 +36,16 @@ class FlaxGolden {
     return found->second;
   }
   bool contains(const std::string& name) const { return tensors_.contains(name); }
+  const Json& cases() const { return cases_; }
 
-  // "<case>.<what>.params.kernel" and so on, as "params/kernel".
-  Variables variables(const std::string& prefix) const {
+  // "<prefix><separator>params<separator>kernel" and so on, as "params/kernel".
+  Variables variables(const std::string& prefix, char separator = '.') const {
     Variables result;
-    const std::string begin = prefix + ".";
+    const std::string begin = prefix + separator;
     for (auto it = tensors_.lower_bound(begin); it != tensors_.end(); ++it) {
       if (!it->first.starts_with(begin)) break;
       std::string path = it->first.substr(begin.size());
-      std::ranges::replace(path, '.', '/');
+      std::ranges::replace(path, separator, '/');
       result.set(path, it->second);
     }
     return result;
@@ -53,6 +53,22 @@ class FlaxGolden {
 
  private:
   std::map<std::string, Tensor> tensors_;
+  Json cases_;
 };
+
+// Row `i` along the first axis.
+inline Tensor row(const Tensor& x, std::size_t i) {
+  const Shape shape(x.shape().begin() + 1, x.shape().end());
+  Tensor result(x.dtype(), shape);
+  const auto* from = static_cast<const std::byte*>(x.data()) + i * result.bytes();
+  std::copy_n(from, result.bytes(), static_cast<std::byte*>(const_cast<void*>(result.data())));
+  return result;
+}
+
+inline Variables rows(const Variables& stacked, std::size_t i) {
+  return map_variables(stacked, [&](const std::string&, const Variable& value) {
+    return Variable(row(value.value(), i));
+  });
+}
 
 }  // namespace octavo::testing
