@@ -17,6 +17,7 @@
 namespace octavo {
 namespace {
 
+using testing::expect_same_bits;
 using testing::FlaxGolden;
 
 constexpr const char* kX = "inputs/x";
@@ -111,11 +112,6 @@ Variables magnitudes(const Variables& variables) {
   });
 }
 
-void expect_bits(const Tensor& got, const Tensor& expected, const std::string& what) {
-  EXPECT_EQ(got.dtype(), expected.dtype()) << what;
-  EXPECT_TRUE(same_bits(got, expected)) << what;
-}
-
 // Within `factor` of the sums of magnitudes.
 void expect_near(const Tensor& got, const Tensor& expected, const Tensor& of_magnitudes,
                  double factor, const std::string& what) {
@@ -160,13 +156,13 @@ TEST(LayersGolden, DirectProductsAreFlaxsToTheBit) {
         if (y.dtype() == DType::f32 && variables.contains("params/bias")) {
           expect_near(got.y, y, bound.y, 1.5 * kGrown * kEpsilon, "y");
         } else {
-          expect_bits(got.y, y, "y");
+          expect_same_bits(got.y, y, "y");
         }
         expect_near(got.at.value, golden().at(name + ".loss"), bound.at.value,
                     kGrown * static_cast<double>(y.size() + 2) * kEpsilon, "loss");
-        expect_bits(got.at.grads.value(kX), golden().at(name + ".dx"), "dx");
+        expect_same_bits(got.at.grads.value(kX), golden().at(name + ".dx"), "dx");
         for (const auto& [path, expected] : golden().variables(name + ".new_variables")) {
-          expect_bits(got.at.grads.value(path), expected.value(), path);
+          expect_same_bits(got.at.grads.value(path), expected.value(), path);
         }
       }
     }
@@ -199,7 +195,7 @@ TEST(LayersGolden, QdqProductsAreFlaxs) {
                   factor, "dx");
       for (const auto& [path, expected] : golden().variables(name + ".new_variables")) {
         if (collection_of(path) == kOverwriteWithGradient) {
-          expect_bits(got.at.grads.value(path), expected.value(), path);
+          expect_same_bits(got.at.grads.value(path), expected.value(), path);
         } else {
           expect_near(got.at.grads.value(path), expected.value(), bound.at.grads.value(path),
                       factor, path);
@@ -240,12 +236,12 @@ void expect_product(const std::string& name, const char* lhs, const char* rhs, c
                                                           ops::matmul_dims(2));
       },
       inputs, at("g"));
-  expect_bits(got.value, at("y"), "y");
-  expect_bits(got.grads[0], at(d_lhs), d_lhs);
-  expect_bits(got.grads[1], at(d_rhs), d_rhs);
+  expect_same_bits(got.value, at("y"), "y");
+  expect_same_bits(got.grads[0], at(d_lhs), d_lhs);
+  expect_same_bits(got.grads[1], at(d_rhs), d_rhs);
   const Variables expected = in_module(golden().variables(name + ".new_variables"));
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    expect_bits(got.grads[2 + i], expected.value(paths[i]), paths[i]);
+    expect_same_bits(got.grads[2 + i], expected.value(paths[i]), paths[i]);
   }
 }
 
@@ -294,7 +290,7 @@ TEST(LayersGolden, Fp8EinsumOfFlaxsTest) {
     expect_near(got.grads.value("inputs/y"), at("grads.1"), bound.grads.value("inputs/y"), per_sum,
                 "dy");
     for (const auto& [path, expected] : golden().variables(name + ".new_variables")) {
-      expect_bits(got.grads.value(path), expected.value(), path);
+      expect_same_bits(got.grads.value(path), expected.value(), path);
     }
   }
 }
@@ -323,7 +319,7 @@ TEST(LayersGolden, InjectionOfFlaxsTest) {
                 "dx");
     for (const auto& [path, expected] : golden().variables(name + ".new_variables")) {
       if (collection_of(path) == kOverwriteWithGradient) {
-        expect_bits(got.at.grads.value(path), expected.value(), path);
+        expect_same_bits(got.at.grads.value(path), expected.value(), path);
       } else {
         expect_near(got.at.grads.value(path), expected.value(), bound.at.grads.value(path), factor,
                     path);

@@ -15,6 +15,7 @@
 namespace octavo {
 namespace {
 
+using testing::expect_same_bits;
 using testing::FlaxGolden;
 
 const FlaxGolden& golden() {
@@ -54,12 +55,6 @@ Outcome outcome_of(const Layer& layer, const Variables& variables,
   return result;
 }
 
-void expect_bits(const Tensor& got, const Tensor& expected, const std::string& what) {
-  EXPECT_EQ(got.shape(), expected.shape()) << what;
-  EXPECT_EQ(got.dtype(), expected.dtype()) << what;
-  EXPECT_TRUE(same_bits(got, expected)) << what;
-}
-
 double largest(const Tensor& x) {
   double result = 0;
   for (const float value : x.to_floats()) result = std::max(result, std::fabs(double{value}));
@@ -90,10 +85,10 @@ TEST(ModulesGolden, EinsumIsFlaxs) {
     const Outcome got = outcome_of(
         [&](const Variables& v, std::span<const Variable> in) { return layer.apply(v, in[0]); },
         variables, {golden().at(name + ".x")}, golden().at(name + ".g"), Fp8Semantics::guarded);
-    expect_bits(got.y, golden().at(name + ".y"), "y");
-    expect_bits(got.inputs[0], golden().at(name + ".grads.0"), "dx");
+    expect_same_bits(got.y, golden().at(name + ".y"), "y");
+    expect_same_bits(got.inputs[0], golden().at(name + ".grads.0"), "dx");
     for (const auto& [path, expected] : golden().variables(name + ".new_variables")) {
-      expect_bits(got.variables.value(path), expected.value(), path);
+      expect_same_bits(got.variables.value(path), expected.value(), path);
     }
   }
 }
@@ -106,9 +101,9 @@ TEST(ModulesGolden, EmbedIsFlaxs) {
         return layer.attend(scope, layer(scope, golden().at("embed.ids")));
       },
       golden().variables("embed.variables"), {}, golden().at("embed.g"), Fp8Semantics::guarded);
-  expect_bits(got.y, golden().at("embed.y"), "y");
-  expect_bits(got.variables.value("params/embedding"),
-              golden().at("embed.new_variables.params.embedding"), "embedding");
+  expect_same_bits(got.y, golden().at("embed.y"), "y");
+  expect_same_bits(got.variables.value("params/embedding"),
+                   golden().at("embed.new_variables.params.embedding"), "embedding");
 }
 
 // Flax calls the product of "...hqk,...khd->...qhd" as (value, weights): there input_* is the state
@@ -150,10 +145,10 @@ TEST(ModulesGolden, AttentionInFp8IsFlaxs) {
           exchanged(golden().variables(name + ".variables")),
           {golden().at(name + ".x.0"), golden().at(name + ".x.1"), golden().at(name + ".x.2")},
           golden().at(name + ".g"), semantics);
-      expect_bits(got.y, golden().at(name + ".y"), "y");
+      expect_same_bits(got.y, golden().at(name + ".y"), "y");
       for (std::size_t i = 0; i < 3; ++i) {
-        expect_bits(got.inputs[i], golden().at(name + ".grads." + std::to_string(i)),
-                    "input " + std::to_string(i));
+        expect_same_bits(got.inputs[i], golden().at(name + ".grads." + std::to_string(i)),
+                         "input " + std::to_string(i));
       }
       const Variables expected = exchanged(golden().variables(name + ".new_variables"));
       ASSERT_EQ(expected.size(), got.variables.size());
@@ -163,7 +158,7 @@ TEST(ModulesGolden, AttentionInFp8IsFlaxs) {
         if (is_of_softmax) {
           expect_near(got.variables.value(path), variable.value(), kOfSoftmax, path);
         } else {
-          expect_bits(got.variables.value(path), variable.value(), path);
+          expect_same_bits(got.variables.value(path), variable.value(), path);
         }
       }
     }
