@@ -54,6 +54,18 @@ TEST(EinsumLayer, WithoutBiasAndWithFp8) {
   EXPECT_EQ(shapes_of(layer.init(Rng(0), Tensor::ones(DType::f32, {2, 4}))), expected);
 }
 
+TEST(EinsumLayer, ComputesInItsTypeAndKeepsParametersInTheirs) {
+  const Einsum layer{.shape = {4, 5}, .equation = "ik,kn->in", .dtype = DType::bf16};
+  const Tensor x = Tensor::ones(DType::f32, {2, 4});
+  const Variables variables = layer.init(Rng(0), x);
+  EXPECT_EQ(variables.at("params/kernel").dtype(), DType::f32);
+  EXPECT_EQ(variables.at("params/bias").dtype(), DType::f32);
+  EXPECT_EQ(layer.apply(variables, x).dtype(), DType::bf16);
+  EXPECT_THROW(
+      (Einsum{.shape = {4, 5}, .equation = "ik,kn->in", .dtype = DType::i32}.init(Rng(0), x)),
+      ContractError);
+}
+
 TEST(EinsumLayer, RefusesAnImplicitResult) {
   EXPECT_THROW(
       (Einsum{.shape = {3, 4}, .equation = "ij,jk"}.init(Rng(0), Tensor::ones(DType::f32, {2, 3}))),
@@ -149,6 +161,9 @@ TEST(Fp8Einsum, TheResultHasTheKernelsType) {
   Fp8Einsum layer;
   const Variables variables = layer.init(Rng(0), "mk,kn->mn", x, y);
   EXPECT_EQ(layer.apply(variables, "mk,kn->mn", x, y).dtype(), DType::bf16);
+  // lhs is rounded to it first: 1.0625 and a little is a tie then, which goes to 1, not to 1.125.
+  const Tensor near_tie = Tensor::full(DType::f32, {2, 3}, 1.0625 + 0x1p-12);
+  EXPECT_EQ(doubles(layer.apply(variables, "mk,kn->mn", near_tie, y).value())[0], 3);
   layer.preferred_element_type = DType::f32;
   EXPECT_EQ(layer.apply(variables, "mk,kn->mn", x, y).dtype(), DType::f32);
 }
