@@ -29,11 +29,12 @@ Fp8Meta update(const Tensor& x, DType q_dtype, const Variable& scale, const Vari
 Variable in_qdq(DType compute_dtype, DType q_dtype, const Variable& inp, const Variable& scale,
                 const Variable& amax_history, Fp8Semantics semantics) {
   check_meta("in_qdq", scale, amax_history);
-  const Fp8Meta meta = update(inp.value(), q_dtype, scale, amax_history, semantics);
+  QdqUpdate update = quantize_dequantize_update(inp.value(), q_dtype, scale.value(),
+                                                amax_history.value(), compute_dtype, semantics);
   const std::array<Variable, 3> inputs = {inp, scale, amax_history};
   return record(
-      "in_qdq", {qdq(inp.value(), q_dtype, meta.scale, compute_dtype)}, inputs,
-      [meta](std::span<const Cotangent> g) -> std::vector<Cotangent> {
+      "in_qdq", {std::move(update.qdq)}, inputs,
+      [meta = update.meta](std::span<const Cotangent> g) -> std::vector<Cotangent> {
         return {g[0], meta.scale, meta.amax_history};
       },
       RunRule::when_on_path)[0];
@@ -46,8 +47,9 @@ Variable out_qdq(DType compute_dtype, DType q_dtype, const Variable& out, const 
   return record(
       "out_qdq", out.value(), inputs,
       [=, s = scale.value(), h = amax_history.value()](const Tensor& g) -> std::vector<Cotangent> {
-        const Fp8Meta meta = update_fp8_meta(g, q_dtype, s, h, semantics);
-        return {qdq(g, q_dtype, meta.scale, compute_dtype), meta.scale, meta.amax_history};
+        const auto [qdq_g, meta] =
+            quantize_dequantize_update(g, q_dtype, s, h, compute_dtype, semantics);
+        return {qdq_g, meta.scale, meta.amax_history};
       });
 }
 
