@@ -1,11 +1,7 @@
-// Recomputation: the same bits, and less that is kept. All memory of tensors in this program is
-// counted: that of std::aligned_alloc.
+// Recomputation: the same bits, and less that is kept.
 #include "octavo/autograd/checkpoint.h"
 
 #include <malloc.h>
-
-#include <atomic>
-#include <cstdlib>
 
 #include "octavo/autograd/dot_general.h"
 #include "octavo/autograd/dropout.h"
@@ -166,6 +162,9 @@ std::size_t bytes_kept(const VariableFunction& f) {
 }
 
 TEST(Checkpoint, KeepsInputsAlone) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's malloc does not say what it holds";
+#endif
   const auto mlp = [](Inputs in) {
     return in[0] + matmul(gelu(matmul(rms_norm(in[0], {}), in[1])), in[2]);
   };
