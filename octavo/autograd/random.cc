@@ -10,17 +10,26 @@
 namespace octavo {
 namespace {
 
-// Word `index` of the key's stream, 32 bits.
-std::uint32_t bits32(const Rng& rng, std::uint64_t index) {
-  const Threefry words = threefry2x32(rng.key, threefry_words(index));
-  return words[0] ^ words[1];
+constexpr std::size_t kLanes = 64;
+
+// Words of the key's stream from `first`.
+std::array<std::uint32_t, kLanes> stream(const Rng& rng, std::uint64_t first) {
+  std::array<std::uint32_t, kLanes> a, b;
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const Threefry counter = threefry_words(first + i);
+    a[i] = counter[0];
+    b[i] = counter[1];
+  }
+  threefry2x32(rng.key, a, b);
+  for (std::size_t i = 0; i < kLanes; ++i) a[i] ^= b[i];
+  return a;
 }
 
 // In [0, 1): the mantissa is random.
 float unit(std::uint32_t bits) { return std::bit_cast<float>(bits >> 9 | 0x3F80'0000u) - 1.0f; }
 
 // What a number costs against an addition (for_pieces).
-constexpr std::size_t kDrawCost = 32;
+constexpr std::size_t kDrawCost = 16;
 
 // Each element from its bits, row-major.
 template <class F>
@@ -28,7 +37,11 @@ Tensor generate(const Rng& rng, const Shape& shape, const F& f) {
   Tensor result(DType::f32, shape);
   const auto to = result.mutable_values<float>();
   for_pieces(to.size(), kDrawCost, [&](std::size_t i, std::size_t end) {
-    for (; i < end; ++i) to[i] = f(unit(bits32(rng, i)));
+    for (; i < end; i += kLanes) {
+      const auto bits = stream(rng, i);
+      const std::size_t count = std::min(kLanes, end - i);
+      for (std::size_t lane = 0; lane < count; ++lane) to[i + lane] = f(unit(bits[lane]));
+    }
   });
   return result;
 }
