@@ -22,28 +22,59 @@ Shape broadcast_shape(const char* operation, const Shape& a, const Shape& b) {
   return shape;
 }
 
-BroadcastIndex::BroadcastIndex(const Shape& from, const Shape& to)
-    : to_(to), strides_(to.size()), size_(1), is_repeated_(true) {
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const std::size_t axis = to.size() - 1 - i;
-    const std::uint64_t size = from[from.size() - 1 - i];
-    strides_[axis] = size == 1 ? 0 : size_;
-    is_repeated_ &=
-        size == to[axis] || std::all_of(from.begin(), from.end() - static_cast<std::ptrdiff_t>(i),
-                                        [](std::uint64_t s) { return s == 1; });
-    size_ *= size;
+std::vector<BroadcastAxis> broadcast_axes(const Shape& a, const Shape& b, const Shape& to) {
+  std::vector<BroadcastAxis> axes;  // from the last
+  std::array<std::size_t, 2> sizes = {1, 1};
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    BroadcastAxis axis{to[to.size() - 1 - i], {0, 0}};
+    for (std::size_t operand = 0; operand < 2; ++operand) {
+      const Shape& from = operand == 0 ? a : b;
+      const std::uint64_t size = i < from.size() ? from[from.size() - 1 - i] : 1;
+      if (size != 1) axis.strides[operand] = sizes[operand];
+      sizes[operand] *= size;
+    }
+    if (axis.size == 1) continue;
+    const auto follows = [&](std::size_t operand) {
+      return axis.strides[operand] == axes.back().strides[operand] * axes.back().size;
+    };
+    if (!axes.empty() && follows(0) && follows(1)) {
+      axes.back().size *= axis.size;
+    } else {
+      axes.push_back(axis);
+    }
   }
-  if (size_ == 0) size_ = 1;
+  if (axes.empty()) axes.push_back({1, {0, 0}});
+  std::ranges::reverse(axes);
+  return axes;
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   if (x.shape() == shape) return x;
   return compute(x.dtype(), shape, [&]<class T>(std::span<T> to) {
     const Values<T> from(x);
-    const BroadcastIndex index(shape, x.shape());
     std::ranges::fill(to, T(0));
-    for (std::size_t i = 0; i < from.size(); ++i) to[index(i)] += from[i];
+    for_runs(shape, x.shape(), [&](std::size_t begin, std::size_t count, BroadcastRun run) {
+      const T* values = from.data() + begin;
+      if (run.step == 0) {
+        to[run.begin] += lane_sum<T>(count, [&](std::size_t i) { return values[i]; });
+        return;
+      }
+      for (std::size_t i = 0; i < count; ++i) to[run.begin + i] += values[i];
+    });
   });
+}
+
+AxisSplit split_at(const char* operation, const Shape& shape, int axis) {
+  const int rank = static_cast<int>(shape.size());
+  const int from_begin = axis < 0 ? axis + rank : axis;
+  if (from_begin < 0 || from_begin >= rank) {
+    throw ContractError(fmt::format("{}: given axis {} of {}, expected one of its axes", operation,
+                                    axis, to_string(shape)));
+  }
+  AxisSplit split{1, shape[static_cast<std::size_t>(from_begin)], 1};
+  for (int i = 0; i < from_begin; ++i) split.outer *= shape[static_cast<std::size_t>(i)];
+  for (int i = from_begin + 1; i < rank; ++i) split.inner *= shape[static_cast<std::size_t>(i)];
+  return split;
 }
 
 }  // namespace octavo

@@ -17,13 +17,29 @@ namespace {
 template <class F>
 Tensor zip(const Tensor& a, const Tensor& b, const Shape& shape, const F& f) {
   return compute(a.dtype(), shape, [&]<class T>(std::span<T> to) {
-    const Values<T> x(a), y(b);
-    if (a.shape() == shape && b.shape() == shape) {
-      for (std::size_t i = 0; i < to.size(); ++i) to[i] = f(x[i], y[i]);
-      return;
-    }
-    const BroadcastIndex of_a(a.shape(), shape), of_b(b.shape(), shape);
-    for (std::size_t i = 0; i < to.size(); ++i) to[i] = f(x[of_a(i)], y[of_b(i)]);
+    const Values<T> of_a(a), of_b(b);
+    for_runs(a.shape(), b.shape(), shape,
+             [&](std::size_t begin, std::size_t count, BroadcastRun run_a, BroadcastRun run_b) {
+               T* z = to.data() + begin;
+               const T *x = of_a.data() + run_a.begin, *y = of_b.data() + run_b.begin;
+               const bool is_x_one = run_a.step == 0, is_y_one = run_b.step == 0;
+               for_pieces(count, 1, [&](std::size_t i, std::size_t end) {
+                 if (is_x_one) {
+                   for (; i < end; ++i) z[i] = f(*x, y[is_y_one ? 0 : i]);
+                 } else if (is_y_one) {
+                   for (; i < end; ++i) z[i] = f(x[i], *y);
+                 } else {
+                   for (; i < end; ++i) z[i] = f(x[i], y[i]);
+                 }
+               });
+             });
+  });
+}
+
+Tensor times(const Tensor& x, double factor) {
+  return compute(x.dtype(), x.shape(), [&]<class T>(std::span<T> to) {
+    const Values<T> from(x);
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i] * static_cast<T>(factor);
   });
 }
 
@@ -46,13 +62,17 @@ template <class F, class Derivative>
 Variable unary(const char* operation, const Variable& x, const F& f, const Derivative& df) {
   Tensor value = compute(x.dtype(), x.shape(), [&]<class T>(std::span<T> to) {
     const Values<T> from(x.value());
-    for (std::size_t i = 0; i < to.size(); ++i) to[i] = f(from[i]);
+    for_pieces(to.size(), 1, [&](std::size_t i, std::size_t end) {
+      for (; i < end; ++i) to[i] = f(from[i]);
+    });
   });
   return record(operation, std::move(value), std::span(&x, 1),
                 [df, kept = x.value()](const Tensor& g) -> std::vector<Cotangent> {
                   return {compute(g.dtype(), g.shape(), [&]<class T>(std::span<T> to) {
                     const Values<T> from(kept), cotangent(g);
-                    for (std::size_t i = 0; i < to.size(); ++i) to[i] = cotangent[i] * df(from[i]);
+                    for_pieces(to.size(), 1, [&](std::size_t i, std::size_t end) {
+                      for (; i < end; ++i) to[i] = cotangent[i] * df(from[i]);
+                    });
                   })};
                 });
 }
@@ -91,7 +111,11 @@ Variable add(const Variable& a, const Variable& b) {
       [](const Tensor& g, const Tensor&, const Tensor&) { return std::pair(g, g); });
 }
 
-Variable sub(const Variable& a, const Variable& b) { return add(a, scale(b, -1)); }
+Variable sub(const Variable& a, const Variable& b) {
+  return binary(
+      "sub", a, b, [](auto x, auto y) { return x - y; },
+      [](const Tensor& g, const Tensor&, const Tensor&) { return std::pair(g, times(g, -1)); });
+}
 
 Variable mul(const Variable& a, const Variable& b) {
   const auto product = [](auto x, auto y) { return x * y; };
@@ -101,19 +125,13 @@ Variable mul(const Variable& a, const Variable& b) {
 }
 
 Variable scale(const Variable& x, double factor) {
-  const auto times = [factor](const Tensor& t) {
-    return compute(t.dtype(), t.shape(), [&]<class T>(std::span<T> to) {
-      const Values<T> from(t);
-      for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i] * static_cast<T>(factor);
-    });
-  };
-  return record("scale", times(x.value()), std::span(&x, 1),
-                [times](const Tensor& g) -> std::vector<Cotangent> { return {times(g)}; });
+  return record("scale", times(x.value(), factor), std::span(&x, 1),
+                [factor](const Tensor& g) -> std::vector<Cotangent> { return {times(g, factor)}; });
 }
 
 Variable relu(const Variable& x) {
   return unary(
-      "relu", x, [](auto v) { return v > 0 || std::isnan(v) ? v : v * 0; },
+      "relu", x, [](auto v) { return v > 0 || std::isnan(v) ? v : decltype(v)(0); },
       [](auto v) { return v > 0 ? decltype(v)(1) : decltype(v)(0); });
 }
 
@@ -142,17 +160,14 @@ Variable gelu(const Variable& x, Gelu kind) {
           return cdf + v * density;
         });
   }
+  // (1 + tanh(u)) / 2 is sigmoid(2 u), which cancels nothing where u is far below 0.
   return unary(
-      "gelu", x,
+      "gelu", x, [](auto v) { return v * sigmoid(2 * gelu_inner(v)); },
       [](auto v) {
         using T = decltype(v);
-        return v * T(0.5) * (1 + std::tanh(gelu_inner(v)));
-      },
-      [](auto v) {
-        using T = decltype(v);
-        const T t = std::tanh(gelu_inner(v));
+        const T s = sigmoid(2 * gelu_inner(v));
         const T inner = T(std::sqrt(2 / std::numbers::pi)) * (1 + 3 * T(kGeluCubic) * v * v);
-        return T(0.5) * (1 + t) + v * T(0.5) * (1 - t * t) * inner;
+        return s + v * s * (1 - s) * 2 * inner;
       });
 }
 

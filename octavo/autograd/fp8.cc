@@ -29,11 +29,12 @@ Fp8Meta update(const Tensor& x, DType q_dtype, const Variable& scale, const Vari
 Variable in_qdq(DType compute_dtype, DType q_dtype, const Variable& inp, const Variable& scale,
                 const Variable& amax_history, Fp8Semantics semantics) {
   check_meta("in_qdq", scale, amax_history);
-  const Fp8Meta meta = update(inp.value(), q_dtype, scale, amax_history, semantics);
+  QdqUpdate update = quantize_dequantize_update(inp.value(), q_dtype, scale.value(),
+                                                amax_history.value(), compute_dtype, semantics);
   const std::array<Variable, 3> inputs = {inp, scale, amax_history};
   return record(
-      "in_qdq", {qdq(inp.value(), q_dtype, meta.scale, compute_dtype)}, inputs,
-      [meta](std::span<const Cotangent> g) -> std::vector<Cotangent> {
+      "in_qdq", {std::move(update.qdq)}, inputs,
+      [meta = update.meta](std::span<const Cotangent> g) -> std::vector<Cotangent> {
         return {g[0], meta.scale, meta.amax_history};
       },
       RunRule::when_on_path)[0];
@@ -46,8 +47,9 @@ Variable out_qdq(DType compute_dtype, DType q_dtype, const Variable& out, const 
   return record(
       "out_qdq", out.value(), inputs,
       [=, s = scale.value(), h = amax_history.value()](const Tensor& g) -> std::vector<Cotangent> {
-        const Fp8Meta meta = update_fp8_meta(g, q_dtype, s, h, semantics);
-        return {qdq(g, q_dtype, meta.scale, compute_dtype), meta.scale, meta.amax_history};
+        const auto [qdq_g, meta] =
+            quantize_dequantize_update(g, q_dtype, s, h, compute_dtype, semantics);
+        return {qdq_g, meta.scale, meta.amax_history};
       });
 }
 
@@ -88,6 +90,7 @@ Variable quantized_dot(const QuantizedDot& x, const DotDimensionNumbers& dims,
   const std::array<Variable, 8> inputs = {
       x.lhs,   x.rhs,   x.out_grad_scale, x.out_grad_amax_history,
       x.q_lhs, x.q_rhs, x.lhs_scale,      x.rhs_scale};
+  const bool is_lhs_wanted = x.lhs.is_recorded(), is_rhs_wanted = x.rhs.is_recorded();
   const auto rule =
       [=, lhs = x.q_lhs.value(), lhs_scale = x.lhs_scale.value(), rhs = x.q_rhs.value(),
        rhs_scale = x.rhs_scale.value(), lhs_type = x.lhs.dtype(), rhs_type = x.rhs.dtype(),
@@ -96,16 +99,19 @@ Variable quantized_dot(const QuantizedDot& x, const DotDimensionNumbers& dims,
     const DType type = preferred_element_type;
     const Fp8Meta meta = update_fp8_meta(g, types.e5m2, scale, history, semantics);
     const Tensor q_g = quantize(g, types.e5m2, meta.scale, type);
-    const Tensor of_lhs = ops::dot_general_transpose_lhs(q_g, lhs.shape(), rhs, dims, type);
-    const Tensor of_rhs = ops::dot_general_transpose_rhs(q_g, lhs, rhs.shape(), dims, type);
-    return {dequantize(of_lhs, type, scale_product(rhs_scale, meta.scale)).astype(lhs_type),
-            dequantize(of_rhs, type, scale_product(lhs_scale, meta.scale)).astype(rhs_type),
-            meta.scale,
-            meta.amax_history,
-            std::nullopt,
-            std::nullopt,
-            std::nullopt,
-            std::nullopt};
+    Cotangent of_lhs, of_rhs;
+    if (is_lhs_wanted) {
+      of_lhs = dequantize(ops::dot_general_transpose_lhs(q_g, lhs.shape(), rhs, dims, type), type,
+                          scale_product(rhs_scale, meta.scale))
+                   .astype(lhs_type);
+    }
+    if (is_rhs_wanted) {
+      of_rhs = dequantize(ops::dot_general_transpose_rhs(q_g, lhs, rhs.shape(), dims, type), type,
+                          scale_product(lhs_scale, meta.scale))
+                   .astype(rhs_type);
+    }
+    return {of_lhs,       of_rhs,       meta.scale,   meta.amax_history,
+            std::nullopt, std::nullopt, std::nullopt, std::nullopt};
   };
   return record("quantized_dot",
                 ops::dot_general(x.q_lhs.value(), x.q_rhs.value(), dims, preferred_element_type),

@@ -5,29 +5,50 @@
 #include <limits>
 #include <numbers>
 
+#include "octavo/autograd/compute_internal.h"
+
 namespace octavo {
 namespace {
 
-// Word `index` of the key's stream, 32 bits.
-std::uint32_t bits32(const Rng& rng, std::uint64_t index) {
-  const Threefry words = threefry2x32(rng.key, threefry_words(index));
-  return words[0] ^ words[1];
+constexpr std::size_t kLanes = 64;
+
+// Words of the key's stream from `first`.
+std::array<std::uint32_t, kLanes> stream(const Rng& rng, std::uint64_t first) {
+  std::array<std::uint32_t, kLanes> a, b;
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    const Threefry counter = threefry_words(first + i);
+    a[i] = counter[0];
+    b[i] = counter[1];
+  }
+  threefry2x32(rng.key, a, b);
+  for (std::size_t i = 0; i < kLanes; ++i) a[i] ^= b[i];
+  return a;
 }
 
 // In [0, 1): the mantissa is random.
 float unit(std::uint32_t bits) { return std::bit_cast<float>(bits >> 9 | 0x3F80'0000u) - 1.0f; }
+
+// What a number costs against an addition (for_pieces).
+constexpr std::size_t kDrawCost = 16;
 
 // Each element from its bits, row-major.
 template <class F>
 Tensor generate(const Rng& rng, const Shape& shape, const F& f) {
   Tensor result(DType::f32, shape);
   const auto to = result.mutable_values<float>();
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = f(unit(bits32(rng, i)));
+  for_pieces(to.size(), kDrawCost, [&](std::size_t i, std::size_t end) {
+    for (; i < end; i += kLanes) {
+      const auto bits = stream(rng, i);
+      const std::size_t count = std::min(kLanes, end - i);
+      for (std::size_t lane = 0; lane < count; ++lane) to[i + lane] = f(unit(bits[lane]));
+    }
+  });
   return result;
 }
 
+// One rounding, as XLA compiles it.
 float in_range(float unit, float low, float high) {
-  return std::max(low, unit * (high - low) + low);
+  return std::max(low, std::fma(unit, high - low, low));
 }
 
 // The inverse of erf, relative error about 2^-22 (M. Giles, "Approximating the erfinv function").
@@ -43,7 +64,7 @@ float inverse_erf(float x) {
   const float t = is_central ? w - 2.5f : std::sqrt(w) - 3.0f;
   const auto& terms = is_central ? kCentral : kTail;
   float p = terms[0];
-  for (int i = 1; i < 9; ++i) p = terms[i] + p * t;
+  for (int i = 1; i < 9; ++i) p = std::fma(p, t, terms[i]);
   return std::fabs(x) == 1.0f ? x * std::numeric_limits<float>::infinity() : p * x;
 }
 

@@ -23,7 +23,9 @@ struct Rng {
   std::vector<Rng> split(std::size_t count) const;
 };
 
-// f32 in [low, high), normal(0, 1), and normal(0, 1) limited to [low, high].
+// f32 in [low, high), normal(0, 1), and normal(0, 1) limited to [low, high]. JAX's, to the bit for
+// uniform; of 100,000 of the others 0.7 % differ, by 3 units in the last place at most: the inverse
+// of erf is the same polynomial, its logarithm is the C library's here and XLA's there.
 Tensor uniform(const Rng& rng, const Shape& shape, float low = 0, float high = 1);
 Tensor normal(const Rng& rng, const Shape& shape);
 Tensor truncated_normal(const Rng& rng, const Shape& shape, float low, float high);

@@ -45,8 +45,11 @@ Reduced reduced(const char* operation, const Shape& shape, const ops::Axes& axes
 Tensor broadcast(const Tensor& x, const Shape& shape) {
   return compute(x.dtype(), shape, [&]<class T>(std::span<T> to) {
     const Values<T> from(x);
-    const BroadcastIndex index(x.shape(), shape);
-    for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[index(i)];
+    for_runs(x.shape(), shape, [&](std::size_t begin, std::size_t count, BroadcastRun run) {
+      T* run_to = to.data() + begin;
+      const T* values = from.data() + run.begin;
+      run.step == 0 ? std::fill_n(run_to, count, *values) : std::copy_n(values, count, run_to);
+    });
   });
 }
 
@@ -88,36 +91,69 @@ Variable sum(const Variable& x, const ops::Axes& axes) {
 
 Variable sum(const Variable& x) { return sum(x, all_axes(x)); }
 
+namespace {
+
+Tensor divided(const Tensor& x, std::size_t count) {
+  return compute(x.dtype(), x.shape(), [&]<class T>(std::span<T> to) {
+    const Values<T> from(x);
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i] / static_cast<T>(count);
+  });
+}
+
+}  // namespace
+
 Variable mean(const Variable& x, const ops::Axes& axes) {
   const Variable total = sum(x, axes);
-  const double count = static_cast<double>(x.value().size()) /
-                       static_cast<double>(std::max<std::size_t>(total.value().size(), 1));
-  return scale(total, 1 / count);
+  std::size_t count = 1;
+  for (const std::size_t axis : axes) count *= x.shape()[axis];
+  return record("mean", divided(total.value(), count), std::span(&total, 1),
+                [count](const Tensor& g) -> std::vector<Cotangent> { return {divided(g, count)}; });
 }
 
 Variable mean(const Variable& x) { return mean(x, all_axes(x)); }
+
+namespace {
+
+// Of `top`, whose shape broadcasts to x's: how many elements of x each equals.
+template <class T>
+std::vector<T> winners(const Tensor& x, const Tensor& top) {
+  const Values<T> from(x), largest(top);
+  std::vector<T> counts(top.size());
+  for_runs(top.shape(), x.shape(), [&](std::size_t begin, std::size_t count, BroadcastRun run) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t at = run.begin + i * run.step;
+      counts[at] += from[begin + i] == largest[at];
+    }
+  });
+  return counts;
+}
+
+}  // namespace
 
 Variable max(const Variable& x, const ops::Axes& axes) {
   const Reduced to = reduced("max", x.shape(), axes);
   const Tensor largest = compute(x.dtype(), to.kept, [&]<class T>(std::span<T> result) {
     const Values<T> from(x.value());
-    const BroadcastIndex index(to.kept, x.shape());
     std::ranges::fill(result, -std::numeric_limits<T>::infinity());
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      T& m = result[index(i)];
-      if (!(m >= from[i]) && !std::isnan(m)) m = from[i];
-    }
+    for_runs(to.kept, x.shape(), [&](std::size_t begin, std::size_t count, BroadcastRun run) {
+      for (std::size_t i = 0; i < count; ++i) {
+        T& m = result[run.begin + i * run.step];
+        m = larger(m, from[begin + i]);
+      }
+    });
   });
   const auto rule = [kept = x.value(), largest](const Tensor& g) -> std::vector<Cotangent> {
     return {compute(g.dtype(), kept.shape(), [&]<class T>(std::span<T> result) {
       const Values<T> from(kept), top(largest), cotangent(g);
-      const BroadcastIndex index(largest.shape(), kept.shape());
-      std::vector<T> winners(top.size());
-      for (std::size_t i = 0; i < from.size(); ++i) winners[index(i)] += from[i] == top[index(i)];
-      for (std::size_t i = 0; i < from.size(); ++i) {
-        const std::size_t at = index(i);
-        result[i] = from[i] == top[at] ? cotangent[at] / winners[at] : T(0);
-      }
+      const std::vector<T> count_of = winners<T>(kept, largest);
+      for_runs(largest.shape(), kept.shape(),
+               [&](std::size_t begin, std::size_t count, BroadcastRun run) {
+                 for (std::size_t i = 0; i < count; ++i) {
+                   const std::size_t at = run.begin + i * run.step;
+                   result[begin + i] =
+                       from[begin + i] == top[at] ? cotangent[at] / count_of[at] : T(0);
+                 }
+               });
     })};
   };
   return record("max", largest.reshape(to.dropped), std::span(&x, 1), rule);

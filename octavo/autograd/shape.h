@@ -10,7 +10,8 @@ Variable reshape(const Variable& x, Shape shape);
 Variable transpose(const Variable& x, const ops::Axes& order);  // axis i is axis order[i] of x
 Variable broadcast_to(const Variable& x, const Shape& shape);   // numpy's rules
 
-// Sums over the given axes, which disappear; over all. In the order of elements.
+// Sums over the given axes, which disappear; over all. What lies together is summed in 16 lanes
+// (element i in lane i % 16), such runs in their order.
 Variable sum(const Variable& x, const ops::Axes& axes);
 Variable sum(const Variable& x);
 Variable mean(const Variable& x, const ops::Axes& axes);

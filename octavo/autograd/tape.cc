@@ -2,27 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <limits>
-
 #include "octavo/autograd/compute_internal.h"
 #include "octavo/base/error.h"
 
 namespace octavo {
-namespace {
-
-template <class T>
-T larger(T a, T b) {
-  return a >= b || std::isnan(a) ? a : b;
-}
-
-}  // namespace
-
 Tensor accumulate(const Tensor& a, const Tensor& b, Accumulation accumulation) {
   return compute(a.dtype(), a.shape(), [&]<class T>(std::span<T> to) {
     const Values<T> x(a), y(b);
-    for (std::size_t i = 0; i < to.size(); ++i) {
-      to[i] = accumulation == Accumulation::sum ? x[i] + y[i] : larger(x[i], y[i]);
+    if (accumulation == Accumulation::sum) {
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] = x[i] + y[i];
+    } else {
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] = larger(x[i], y[i]);
     }
   });
 }
@@ -118,7 +108,7 @@ void Tape::run_rule(Record& record, std::vector<Cotangent>& cotangents) const {
   record.rule = nullptr;  // with all that it kept
 }
 
-std::vector<Cotangent> Tape::backward(const Variable& output, Tensor seed,
+std::vector<Cotangent> Tape::backward(const Variable& output, Cotangent seed,
                                       std::span<const Variable> wanted) {
   if (is_spent_)
     throw ContractError("backward: given a tape that went back before, expected a new one");

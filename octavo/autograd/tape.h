@@ -21,7 +21,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
 
   // Cotangents of `wanted`, from `seed` of `output`: for each, none if output does not depend on
   // it. Rules run once, latest first, and are dropped: a tape goes back once (ContractError).
-  std::vector<Cotangent> backward(const Variable& output, Tensor seed,
+  // Without a seed only rules run that need none (RunRule::when_on_path).
+  std::vector<Cotangent> backward(const Variable& output, Cotangent seed,
                                   std::span<const Variable> wanted);
 
   // Forgets the rules with all that they keep; nothing more is recorded.

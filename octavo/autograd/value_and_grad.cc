@@ -4,19 +4,13 @@
 
 #include <limits>
 
-#include "octavo/autograd/tape.h"
+#include "octavo/autograd/tape_internal.h"
 #include "octavo/base/error.h"
 
 namespace octavo {
 namespace {
 
 bool is_differentiable(DType dtype) { return is_wide_float(dtype) || dtype == DType::f64; }
-
-// A tape that forgets, whatever happens: its rules may hold variables, which hold it.
-struct TapeScope {
-  std::shared_ptr<Tape> tape = std::make_shared<Tape>();
-  ~TapeScope() { tape->drop(); }
-};
 
 Tensor no_gradient(const Variable& variable, bool is_state, Fp8Semantics semantics) {
   if (is_state && semantics == Fp8Semantics::guarded) return variable.value();
@@ -61,7 +55,7 @@ ValueAndGrad value_and_grad_at(const LossFunction& f, const Variables& variables
   return result;
 }
 
-ValueAndVjp value_and_vjp(const Function& f, std::span<const Tensor> inputs,
+ValueAndVjp value_and_vjp(const VariableFunction& f, std::span<const Tensor> inputs,
                           const Tensor& cotangent) {
   const TapeScope scope;
   std::vector<Variable> watched;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "octavo/autograd/variables.h"
@@ -32,13 +34,45 @@ inline auto value_and_grad(LossFunction f, Fp8Semantics semantics = Fp8Semantics
   };
 }
 
+// What f computed beside its value: f gives (loss, aux), as jax.value_and_grad(f, has_aux=True).
+// An aux that is a Variable or Variables comes back as values; others keep what they hold, of which
+// only value() is of use then.
+template <class Aux>
+struct ValueAuxAndGrad {
+  Tensor value;
+  Aux aux;
+  Variables grads;
+};
+
+template <class F>  // std::pair<Variable, Aux>(const Variables&)
+auto value_and_grad_with_aux_at(const F& f, const Variables& variables,
+                                Fp8Semantics semantics = Fp8Semantics::guarded) {
+  using Aux = typename std::invoke_result_t<const F&, const Variables&>::second_type;
+  std::optional<Aux> aux;
+  ValueAndGrad result = value_and_grad_at(
+      [&](const Variables& v) {
+        auto [loss, beside] = f(v);
+        if constexpr (std::is_same_v<Aux, Variable>) {
+          aux = stop_gradient(beside);
+        } else if constexpr (std::is_same_v<Aux, Variables>) {
+          aux = map_variables(beside,
+                              [](std::string_view, const Variable& x) { return stop_gradient(x); });
+        } else {
+          aux = std::move(beside);
+        }
+        return loss;
+      },
+      variables, semantics);
+  return ValueAuxAndGrad<Aux>{std::move(result.value), std::move(*aux), std::move(result.grads)};
+}
+
 // The gradient of f at x contracted with `cotangent` of f(x), which may have any shape.
-using Function = std::function<Variable(std::span<const Variable>)>;
+using VariableFunction = std::function<Variable(std::span<const Variable>)>;
 struct ValueAndVjp {
   Tensor value;
   std::vector<Tensor> grads;  // of each input; zeros where nothing flowed back
 };
-ValueAndVjp value_and_vjp(const Function& f, std::span<const Tensor> inputs,
+ValueAndVjp value_and_vjp(const VariableFunction& f, std::span<const Tensor> inputs,
                           const Tensor& cotangent);
 
 }  // namespace octavo

@@ -1,6 +1,7 @@
 #include "octavo/nn/dense.h"
 
 #include "octavo/base/error.h"
+#include "octavo/nn/compute_type.h"
 
 namespace octavo::nn {
 
@@ -10,7 +11,7 @@ Variable Dense::operator()(const Scope& scope, const Variable& x) const {
       scope.param("kernel", kernel_init, {x.shape().back(), features}, param_dtype);
   std::optional<Variable> bias;
   if (use_bias) bias = scope.param("bias", bias_init, {features}, param_dtype);
-  const DType type = dtype.value_or(promoted(x.dtype(), param_dtype));
+  const DType type = compute_type("Dense", dtype, {x.dtype(), kernel.dtype()});
   const Variable y =
       dot_general_cls(scope, cast(x, type), cast(kernel, type), ops::matmul_dims(x.rank()));
   return bias ? y + cast(*bias, type) : y;

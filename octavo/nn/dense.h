@@ -1,8 +1,7 @@
-// y = x W + b, W (in, features): Flax's Dense and DenseGeneral.
+// y = x W + b, W (in, features): Flax's Dense.
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "octavo/nn/dot_general_cls.h"
 

@@ -53,6 +53,12 @@ Initializer normal(double deviation) {
   };
 }
 
+Initializer embedding_normal() {
+  return [](const Rng& rng, const Shape& shape, DType dtype) {
+    return normal(std::sqrt(1 / static_cast<double>(shape.back())))(rng, shape, dtype);
+  };
+}
+
 Initializer lecun_normal() { return truncated_by_fan_in(1); }
 Initializer he_normal() { return truncated_by_fan_in(2); }
 

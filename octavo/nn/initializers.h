@@ -15,6 +15,9 @@ Initializer ones();
 Initializer constant(double value);
 Initializer normal(double deviation = 0.01);
 
+// Tables (n, features): normal of variance 1 / features.
+Initializer embedding_normal();
+
 // Kernels (..., in, out); axes before these two multiply both fans.
 Initializer lecun_normal();    // truncated normal of variance 1 / fan_in
 Initializer he_normal();       // 2 / fan_in

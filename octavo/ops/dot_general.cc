@@ -108,6 +108,9 @@ DotOperand dot_operand(const Tensor& x, const Axes& contracting, const Axes& bat
           is_free_first};
 }
 
+// Kernels read no f16: f32 holds its values.
+Tensor readable(const Tensor& x) { return x.dtype() == DType::f16 ? x.astype(DType::f32) : x; }
+
 DType result_type(const Tensor& lhs, const Tensor& rhs, std::optional<DType> preferred) {
   if (preferred) return *preferred;
   if (lhs.dtype() == DType::f64) return DType::f64;
@@ -225,7 +228,7 @@ Operand dot_matrix(const DotOperand& operand, std::size_t batch) {
 
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbers& dims,
                    std::optional<DType> preferred_element_type) {
-  const DotOperands operands = dot_operands(lhs, rhs, dims);
+  const DotOperands operands = dot_operands(readable(lhs), readable(rhs), dims);
   const DType type = result_type(lhs, rhs, preferred_element_type);
   if (lhs.dtype() == DType::f64 || rhs.dtype() == DType::f64) {
     if (lhs.dtype() != rhs.dtype()) {

@@ -53,10 +53,10 @@ DotOperands dot_operands(const Tensor& lhs, const Tensor& rhs, const DotDimensio
 Operand dot_matrix(const DotOperand& operand, std::size_t batch);
 
 // The result has the batch axes, then the free axes of lhs, then those of rhs. Operands are f32,
-// bf16, f64 or codes of 8-bit formats, which count as they are: no scale is applied; of two types
-// too, save f64. Sums of f32 in order C (octavo/kernels/gemm/gemm.h), each result rounded once to
-// `preferred_element_type`: f32, bf16 or f16; without it, the wider of the two, f32 for codes.
-// f64 in ascending order of k. An empty sum is 0.
+// bf16, f16, f64 or codes of 8-bit formats, which count as they are: no scale is applied; of two
+// types too, save f64. Sums of f32 in order C (octavo/kernels/gemm/gemm.h), each result rounded
+// once to `preferred_element_type`: f32, bf16 or f16; without it, the wider of the two, f32 for
+// codes. f64 in ascending order of k. An empty sum is 0.
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbers& dims,
                    std::optional<DType> preferred_element_type = {});
 

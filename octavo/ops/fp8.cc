@@ -232,4 +232,11 @@ Fp8Meta update_fp8_meta(const Tensor& x, DType q_dtype, const Tensor& scale,
           compute_amax_history(x, amax_history)};
 }
 
+QdqUpdate quantize_dequantize_update(const Tensor& x, DType q_dtype, const Tensor& scale,
+                                     const Tensor& amax_history, DType compute_dtype,
+                                     Fp8Semantics semantics) {
+  const Fp8Meta meta = update_fp8_meta(x, q_dtype, scale, amax_history, semantics);
+  return {qdq(x, q_dtype, meta.scale, compute_dtype), meta};
+}
+
 }  // namespace octavo::fp8

@@ -46,4 +46,13 @@ Tensor next_scale(DType q_dtype, const Tensor& scale, const Tensor& amax_history
 Fp8Meta update_fp8_meta(const Tensor& x, DType q_dtype, const Tensor& scale,
                         const Tensor& amax_history, Fp8Semantics semantics = Fp8Semantics::guarded);
 
+// update_fp8_meta, then qdq of x with the new scale.
+struct QdqUpdate {
+  Tensor qdq;
+  Fp8Meta meta;
+};
+QdqUpdate quantize_dequantize_update(const Tensor& x, DType q_dtype, const Tensor& scale,
+                                     const Tensor& amax_history, DType compute_dtype = DType::f32,
+                                     Fp8Semantics semantics = Fp8Semantics::guarded);
+
 }  // namespace octavo::fp8

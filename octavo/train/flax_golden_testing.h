@@ -56,6 +56,12 @@ class FlaxGolden {
   Json cases_;
 };
 
+inline void expect_same_bits(const Tensor& got, const Tensor& expected, const std::string& what) {
+  EXPECT_EQ(got.shape(), expected.shape()) << what;
+  EXPECT_EQ(got.dtype(), expected.dtype()) << what;
+  EXPECT_TRUE(same_bits(got, expected)) << what;
+}
+
 // Row `i` along the first axis.
 inline Tensor row(const Tensor& x, std::size_t i) {
   const Shape shape(x.shape().begin() + 1, x.shape().end());

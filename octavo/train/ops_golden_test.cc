@@ -134,13 +134,18 @@ TEST(FlaxOpsGolden, UpdateFp8Meta) {
         for (std::size_t t = 0; t < x.shape()[0]; ++t) {
           const std::string where = name + " step " + std::to_string(t);
           const Tensor now = row(x, t);
+          const QdqUpdate update = quantize_dequantize_update(
+              now, format, meta.scale, meta.amax_history, now.dtype(), kExact);
           meta = update_fp8_meta(now, format, meta.scale, meta.amax_history, kExact);
+          EXPECT_TRUE(same_bits(update.meta.scale, meta.scale)) << where;
+          EXPECT_TRUE(same_bits(update.meta.amax_history, meta.amax_history)) << where;
           expect_equal(meta.scale, row(golden.at(name + ".scale"), t), where);
           expect_equal(meta.amax_history, row(histories, t), where);
           expect_equal(quantize(now, format, meta.scale, now.dtype()),
                        as_codes(row(golden.at(name + ".codes"), t), format), where);
           expect_equal(qdq(now, format, meta.scale, now.dtype()), row(golden.at(name + ".qdq"), t),
                        where);
+          expect_equal(update.qdq, row(golden.at(name + ".qdq"), t), where);
         }
       });
   EXPECT_GE(count, 24u);
