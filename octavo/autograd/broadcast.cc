@@ -64,17 +64,14 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   });
 }
 
-AxisSplit split_at(const char* operation, const Shape& shape, int axis) {
+std::size_t axis_at(const char* operation, const Shape& shape, int axis) {
   const int rank = static_cast<int>(shape.size());
   const int from_begin = axis < 0 ? axis + rank : axis;
   if (from_begin < 0 || from_begin >= rank) {
     throw ContractError(fmt::format("{}: given axis {} of {}, expected one of its axes", operation,
                                     axis, to_string(shape)));
   }
-  AxisSplit split{1, shape[static_cast<std::size_t>(from_begin)], 1};
-  for (int i = 0; i < from_begin; ++i) split.outer *= shape[static_cast<std::size_t>(i)];
-  for (int i = from_begin + 1; i < rank; ++i) split.inner *= shape[static_cast<std::size_t>(i)];
-  return split;
+  return static_cast<std::size_t>(from_begin);
 }
 
 }  // namespace octavo

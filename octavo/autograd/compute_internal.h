@@ -99,15 +99,7 @@ void for_pieces(std::size_t count, std::size_t cost, const Body& body) {
   });
 }
 
-// (outer, count, inner): the axes before one, that one, and those after it.
-struct AxisSplit {
-  std::size_t outer, count, inner;
-  std::size_t lines() const { return outer * inner; }
-  // The first element of a line along the axis; its elements are `inner` apart.
-  std::size_t line(std::size_t i) const { return i / inner * count * inner + i % inner; }
-};
-
-// A negative axis counts from the end. ContractError: an axis that is not there.
-AxisSplit split_at(const char* operation, const Shape& shape, int axis);
+// An axis of x; a negative one counts from the end. ContractError: one that is not there.
+std::size_t axis_at(const char* operation, const Shape& shape, int axis);
 
 }  // namespace octavo

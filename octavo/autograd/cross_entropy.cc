@@ -35,7 +35,7 @@ Variable softmax_cross_entropy_with_integer_labels(const Variable& logits, const
     for_pieces(to.size(), classes * kExpCost, [&](std::size_t i, std::size_t end) {
       for (; i < end; ++i) {
         const T* x = from.data() + i * classes;
-        const auto [max, sum] = sum_exp(x, classes, 1);
+        const auto [max, sum] = sum_exp(x, classes);
         to[i] = std::log(sum) - (x[label[i]] - max);
       }
     });
@@ -48,7 +48,7 @@ Variable softmax_cross_entropy_with_integer_labels(const Variable& logits, const
       for_pieces(label.size(), n * kExpCost, [&](std::size_t row, std::size_t end) {
         for (; row < end; ++row) {
           T* p = to.data() + row * n;
-          softmax_line(from.data() + row * n, n, 1, p);
+          softmax_line(from.data() + row * n, n, p);
           p[label[row]] -= 1;
           for (std::size_t i = 0; i < n; ++i) p[i] *= cotangent[row];
         }

@@ -70,8 +70,10 @@ Variable unary(const char* operation, const Variable& x, const F& f, const Deriv
                 [df, kept = x.value()](const Tensor& g) -> std::vector<Cotangent> {
                   return {compute(g.dtype(), g.shape(), [&]<class T>(std::span<T> to) {
                     const Values<T> from(kept), cotangent(g);
-                    for_pieces(to.size(), 1, [&](std::size_t i, std::size_t end) {
-                      for (; i < end; ++i) to[i] = cotangent[i] * df(from[i]);
+                    const T *x_at = from.data(), *c = cotangent.data();
+                    T* y = to.data();
+                    for_pieces(to.size(), 1, [=](std::size_t i, std::size_t end) {
+                      for (; i < end; ++i) y[i] = c[i] * df(x_at[i]);
                     });
                   })};
                 });
@@ -81,7 +83,7 @@ template <class T>
 T sigmoid(T x) {
   // exp of what is not positive: never infinite.
   const T e = std::exp(-std::fabs(x));
-  return x >= 0 ? 1 / (1 + e) : e / (1 + e);
+  return (x >= 0 ? T(1) : e) / (1 + e);
 }
 
 constexpr double kGeluCubic = 0.044715;

@@ -17,27 +17,26 @@ struct SumExp {
   T max, sum;
 };
 
-// The largest of n elements `step` apart.
 template <class T>
-T line_max(const T* x, std::size_t n, std::size_t step) {
+T line_max(const T* x, std::size_t n) {
   T max = -std::numeric_limits<T>::infinity();
-  for (std::size_t i = 0; i < n; ++i) max = x[i * step] > max ? x[i * step] : max;
+  for (std::size_t i = 0; i < n; ++i) max = x[i] > max ? x[i] : max;
   return max;
 }
 
 template <class T>
-SumExp<T> sum_exp(const T* x, std::size_t n, std::size_t step) {
-  const T max = line_max(x, n, step);
-  return {max, lane_sum<T>(n, [&](std::size_t i) { return std::exp(x[i * step] - max); })};
+SumExp<T> sum_exp(const T* x, std::size_t n) {
+  const T max = line_max(x, n);
+  return {max, lane_sum<T>(n, [&](std::size_t i) { return std::exp(x[i] - max); })};
 }
 
-// y = softmax(x), both with that step.
+// y = softmax(x).
 template <class T>
-void softmax_line(const T* x, std::size_t n, std::size_t step, T* y) {
-  const T max = line_max(x, n, step);
-  for (std::size_t i = 0; i < n; ++i) y[i * step] = std::exp(x[i * step] - max);
-  const T sum = lane_sum<T>(n, [&](std::size_t i) { return y[i * step]; });
-  for (std::size_t i = 0; i < n; ++i) y[i * step] /= sum;
+void softmax_line(const T* x, std::size_t n, T* y) {
+  const T max = line_max(x, n);
+  for (std::size_t i = 0; i < n; ++i) y[i] = std::exp(x[i] - max);
+  const T sum = lane_sum<T>(n, [&](std::size_t i) { return y[i]; });
+  for (std::size_t i = 0; i < n; ++i) y[i] /= sum;
 }
 
 }  // namespace octavo
