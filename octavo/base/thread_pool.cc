@@ -210,7 +210,20 @@ void ThreadPool::run_parts(Job job) {
   if (error) std::rethrow_exception(error);
 }
 
+namespace {
+
+thread_local const Context* scoped_context = nullptr;
+
+}  // namespace
+
+ContextScope::ContextScope(const Context& context) : context_(context), outer_(scoped_context) {
+  scoped_context = &context_;
+}
+
+ContextScope::~ContextScope() { scoped_context = outer_; }
+
 const Context& default_context() {
+  if (scoped_context != nullptr) return *scoped_context;
   static const Context context{new ThreadPool(allowed_threads().threads)};
   return context;
 }

@@ -73,8 +73,24 @@ struct Context {
   ThreadPool* pool;  // not owned
 };
 
-// allowed_threads() threads (octavo/base/machine.h), created by the first call, never destroyed.
+// That of this thread's innermost ContextScope; without one, allowed_threads() threads
+// (octavo/base/machine.h), created by the first call, never destroyed.
 const Context& default_context();
+
+// What default_context() gives on this thread while the scope lasts: for calls that take no context
+// of their own, as those of octavo/autograd and above. Scopes end in the reverse order of their
+// beginning.
+class ContextScope {
+ public:
+  explicit ContextScope(const Context& context);
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  const Context context_;
+  const Context* outer_;
+};
 
 struct Range {
   std::size_t begin, end;

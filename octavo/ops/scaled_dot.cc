@@ -1,0 +1,155 @@
+#include "octavo/ops/scaled_dot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "octavo/base/error.h"
+
+namespace octavo::ops {
+namespace {
+
+// Kernels read f32 and bf16.
+Tensor readable(const Tensor& x) {
+  return x.dtype() == DType::f32 || x.dtype() == DType::bf16 ? x : x.astype(DType::f32);
+}
+
+DType stored_type(DType type) { return type == DType::bf16 ? DType::bf16 : DType::f32; }
+
+// Matrix `batch` of x as it is stored.
+Operand stored_matrix(const DotOperand& x, std::size_t batch) {
+  Operand matrix = dot_matrix(x, batch);
+  if (matrix.transposed) {
+    std::swap(matrix.matrix.rows, matrix.matrix.cols);
+    matrix.transposed = false;
+  }
+  return matrix;
+}
+
+// Results of products, matrix after matrix.
+class Results {
+ public:
+  Results(DType type, Shape shape, std::size_t rows, std::size_t cols)
+      : tensor_(type, std::move(shape)), rows_(rows), cols_(cols) {}
+
+  Output matrix(std::size_t batch) {
+    const std::size_t element = static_cast<std::size_t>(dtype_bits(tensor_.dtype())) / 8;
+    auto* data = static_cast<std::byte*>(const_cast<void*>(tensor_.data()));
+    return {*dtype_info(tensor_.dtype()).format, data + batch * rows_ * cols_ * element, cols_};
+  }
+  Tensor tensor() const { return tensor_; }
+
+ private:
+  Tensor tensor_;
+  std::size_t rows_, cols_;
+};
+
+// The largest of magnitudes, NaN if one is NaN.
+float larger(float a, float b) { return std::isnan(a) ? a : std::isnan(b) ? b : std::max(a, b); }
+
+bool is_by_block(const TensorRecipe& recipe) { return recipe.scaling == Scaling::blocks; }
+
+// The same largest magnitude for all matrices of an operand: current scaling has one scale.
+TensorRecipe with_known_scale(const TensorRecipe& recipe, const Tensor& x, std::size_t batch) {
+  if (recipe.scaling != Scaling::current || batch == 1) return recipe;
+  QuantizedTensor whole;
+  const std::size_t cols = x.shape().back();
+  quantize({{*dtype_info(x.dtype()).format, x.data(), x.size() / cols, cols, cols}, {}}, recipe, {},
+           whole);
+  TensorRecipe known = recipe;
+  known.scaling = Scaling::delayed;
+  known.scale = whole.scales.data[0];
+  return known;
+}
+
+Shape sizes_of(const Shape& shape, const Axes& axes) {
+  Shape sizes;
+  for (const std::size_t axis : axes) sizes.push_back(shape[axis]);
+  return sizes;
+}
+
+void check_elements(const Tensor& lhs, const Tensor& rhs) {
+  if (lhs.size() == 0 || rhs.size() == 0) {
+    throw ContractError(fmt::format("scaled_dot: given {} and {}, expected elements in both",
+                                    octavo::to_string(lhs.shape()),
+                                    octavo::to_string(rhs.shape())));
+  }
+}
+
+}  // namespace
+
+ScaledDot scaled_dot(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbers& dims,
+                     const ScaledDotRecipes& recipes, DType type, bool keep) {
+  check_elements(lhs, rhs);
+  const DotOperands operands = dot_operands(readable(lhs), readable(rhs), dims, true);
+  const std::size_t batch = operands.lhs.batch;
+  const bool is_nk = operands.rhs.free_first;
+  auto kept = std::make_shared<ScaledDotKept>();
+  kept->lhs_codes.resize(batch);
+  kept->rhs_codes.resize(batch);
+  const TensorRecipe lhs_recipe = with_known_scale(recipes.lhs, operands.lhs.tensor, batch);
+  const TensorRecipe rhs_recipe = with_known_scale(recipes.rhs, operands.rhs.tensor, batch);
+  Results value(stored_type(type), operands.shape, operands.lhs.free, operands.rhs.free);
+  float lhs_amax = 0, rhs_amax = 0;
+  for (std::size_t b = 0; b < batch; ++b) {
+    QuantizedTensor &x = kept->lhs_codes[b], &w = kept->rhs_codes[b];
+    quantize(stored_matrix(operands.lhs, b), lhs_recipe, {.codes = true}, x);
+    quantize(stored_matrix(operands.rhs, b), rhs_recipe,
+             {.weight = is_nk || keep, .weight_transposed = !is_nk || keep}, w);
+    std::optional<PackedWeight>& weight = is_nk ? w.weight : w.weight_transposed;
+    gemm(x.operand(), *weight, value.matrix(b));
+    weight.reset();  // the other one is for the gradients
+    lhs_amax = larger(lhs_amax, x.amax);
+    rhs_amax = larger(rhs_amax, w.amax);
+  }
+  ScaledDot result{value.tensor().astype(type), lhs_amax, rhs_amax, nullptr};
+  if (!keep) return result;
+  kept->lhs = operands.lhs;
+  kept->rhs = operands.rhs;
+  kept->lhs.tensor = kept->rhs.tensor = Tensor();
+  kept->lhs_shape = lhs.shape();
+  kept->rhs_shape = rhs.shape();
+  kept->lhs_type = lhs.dtype();
+  kept->rhs_type = rhs.dtype();
+  result.kept = std::move(kept);
+  return result;
+}
+
+ScaledDotGradients scaled_dot_gradients(const ScaledDotKept& kept, const Tensor& g,
+                                        const ScaledDotRecipes& recipes) {
+  const std::size_t batch = kept.lhs.batch, m = kept.lhs.free, n = kept.rhs.free,
+                    k = kept.lhs.contracted;
+  const bool is_nk = kept.rhs.free_first, by_block = is_by_block(recipes.grad);
+  const Tensor cotangent = readable(g).reshape({batch, m, n});
+  const TensorRecipe recipe = with_known_scale(recipes.grad, cotangent, batch);
+  const DotOperand of_g{cotangent, {}, batch, m, n, true};
+  Results lhs(stored_type(kept.lhs_type), sizes_of(kept.lhs_shape, kept.lhs.axes), m, k);
+  Results rhs(stored_type(kept.rhs_type), sizes_of(kept.rhs_shape, kept.rhs.axes), is_nk ? n : k,
+              is_nk ? k : n);
+  float amax = 0;
+  for (std::size_t b = 0; b < batch; ++b) {
+    const QuantizedTensor &x = kept.lhs_codes[b], &w = kept.rhs_codes[b];
+    QuantizedTensor q;
+    quantize(stored_matrix(of_g, b), recipe,
+             {.codes = true, .weight_transposed = !by_block && !is_nk}, q);
+    gemm(q.operand(), is_nk ? *w.weight_transposed : *w.weight, lhs.matrix(b));
+    amax = larger(amax, q.amax);
+
+    if (!by_block) {
+      is_nk ? gemm(q.operand_transposed(), pack_weight(x.operand_transposed()), rhs.matrix(b))
+            : gemm(x.operand_transposed(), *q.weight_transposed, rhs.matrix(b));
+      continue;
+    }
+    QuantizedTensor x_by_row, g_by_row;
+    const TensorForms as_activation{.codes_transposed = true}, as_weight{.weight_transposed = true};
+    quantize(x.operand(), recipes.lhs, is_nk ? as_weight : as_activation, x_by_row);
+    quantize(q.operand(), recipes.grad, is_nk ? as_activation : as_weight, g_by_row);
+    is_nk ? gemm(g_by_row.operand_transposed(), *x_by_row.weight_transposed, rhs.matrix(b))
+          : gemm(x_by_row.operand_transposed(), *g_by_row.weight_transposed, rhs.matrix(b));
+  }
+  return {in_order_of(lhs.tensor(), kept.lhs.axes).astype(kept.lhs_type),
+          in_order_of(rhs.tensor(), kept.rhs.axes).astype(kept.rhs_type), amax};
+}
+
+}  // namespace octavo::ops

@@ -1,0 +1,90 @@
+// Optimizers as transformations of gradients, as optax has them: pairs of pure functions whose
+// state is Variables, named as optax's flattened state: "0/mu/Dense_0/kernel". All arithmetic is
+// f32.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octavo/autograd/variables.h"
+#include "octavo/optim/schedule.h"
+
+namespace octavo::optim {
+
+struct Updates {
+  Variables updates, state;
+};
+
+// Gradients, parameters and updates have paths "params/...".
+struct GradientTransformation {
+  std::function<Variables(const Variables& params)> init;
+  std::function<Updates(const Variables& grads, const Variables& state, const Variables& params)>
+      update;
+};
+
+// params + updates, computed in f32 and cast to each parameter's type.
+Variables apply_updates(const Variables& params, const Variables& updates);
+
+// Which parameters, by path.
+using Mask = std::function<bool(std::string_view path)>;
+
+// One after the other; the state of transformation i is under "i/".
+GradientTransformation chain(std::vector<GradientTransformation> transformations);
+
+// g times -learning_rate(count).
+GradientTransformation scale_by_learning_rate(Schedule learning_rate);
+
+// g + weight_decay * param, of those in the mask (none: all).
+GradientTransformation add_decayed_weights(double weight_decay, Mask mask = {});
+
+// All gradients times max_norm / norm where their global norm exceeds max_norm.
+GradientTransformation clip_by_global_norm(double max_norm);
+
+// No updates for those in the mask.
+GradientTransformation freeze(Mask mask);
+
+// Parameters of a narrow type are updated through f32 copies, which are the state's "master/":
+// updates are what brings a parameter to its copy, rounded.
+GradientTransformation with_master_weights(GradientTransformation inner);
+
+struct Sgd {
+  Schedule learning_rate;
+  double momentum = 0;
+  bool nesterov = false;
+};
+// trace = g + momentum * trace; the update is the trace, or g + momentum * trace (nesterov).
+GradientTransformation sgd(const Sgd& options);
+
+struct Adam {
+  Schedule learning_rate;
+  double b1 = 0.9, b2 = 0.999;
+  double eps = 1e-8;    // outside of the root
+  double eps_root = 0;  // inside of it
+};
+// mu = b1 mu + (1 - b1) g, nu = b2 nu + (1 - b2) g^2, both divided by 1 - b^count:
+// mu / (sqrt(nu + eps_root) + eps)   (Kingma and Ba, 2014)
+GradientTransformation adam(const Adam& options);
+
+struct AdamW {
+  Schedule learning_rate;
+  double b1 = 0.9, b2 = 0.999;
+  double eps = 1e-8;
+  double eps_root = 0;
+  double weight_decay = 1e-4;
+  Mask mask = {};  // that decay; none: all
+};
+// The decay is decoupled from the moments   (Loshchilov and Hutter, 2017)
+GradientTransformation adamw(const AdamW& options);
+
+// The root of the sum of squares of all gradients of "params"; FP8 state does not count. In f64,
+// rounded to f32.
+float global_norm(const Variables& grads);
+
+// Of two microbatches: params add up, FP8 state takes the larger.
+Variables accumulate(const Variables& a, const Variables& b);
+// For the mean of `count` microbatches: params times 1 / count, FP8 state as it is.
+Variables divide(const Variables& grads, std::size_t count);
+
+}  // namespace octavo::optim

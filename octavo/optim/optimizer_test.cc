@@ -1,0 +1,148 @@
+#include "octavo/optim/optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "octavo/base/error.h"
+
+namespace octavo::optim {
+namespace {
+
+Variables one(const char* path, std::initializer_list<float> values, DType dtype = DType::f32) {
+  return {{path, Tensor::from(values, {values.size()}, dtype)}};
+}
+
+std::vector<float> values(const Variables& variables, const char* path) {
+  return variables.value(path).to_floats();
+}
+
+// Parameters after `steps` steps of the gradient 2 * param.
+Variables descend(const GradientTransformation& tx, Variables params, int steps) {
+  Variables state = tx.init(params);
+  for (int i = 0; i < steps; ++i) {
+    const Variables grads = map_variables(params, [](const std::string&, const Variable& p) {
+      std::vector<float> g = p.value().to_floats();
+      for (float& x : g) x *= 2;
+      return Variable(Tensor::from(g, p.shape()));
+    });
+    auto [updates, next] = tx.update(grads, state, params);
+    params = apply_updates(params, updates);
+    state = std::move(next);
+  }
+  return params;
+}
+
+TEST(Schedules, FollowTheirFormulas) {
+  const Schedule linear = linear_schedule(1, 0.5, 10);
+  EXPECT_EQ(linear(0), 1);
+  EXPECT_EQ(linear(5), 0.75);
+  EXPECT_EQ(linear(100), 0.5);
+  const Schedule cosine = cosine_decay_schedule(2, 4, 0.1);
+  EXPECT_EQ(cosine(0), 2);
+  EXPECT_DOUBLE_EQ(cosine(1), 2 * (0.9 * (1 + std::cos(std::numbers::pi / 4)) / 2 + 0.1));
+  EXPECT_DOUBLE_EQ(cosine(9), 0.2);
+  const Schedule warm = warmup_cosine_decay_schedule(0, 1, 10, 110, 0.2);
+  EXPECT_EQ(warm(0), 0);
+  EXPECT_EQ(warm(5), 0.5);
+  EXPECT_EQ(warm(10), 1);
+  EXPECT_DOUBLE_EQ(warm(60), 0.6);
+  EXPECT_DOUBLE_EQ(warm(1000), 0.2);
+  EXPECT_THROW(linear_schedule(0, 1, 0), ContractError);
+  EXPECT_THROW(warmup_cosine_decay_schedule(0, 1, 10, 10), ContractError);
+}
+
+TEST(Sgd, StepsAgainstTheGradient) {
+  EXPECT_THAT(
+      values(descend(sgd({.learning_rate = 0.25}), one("params/w", {4, -8}), 2), "params/w"),
+      ::testing::ElementsAre(1, -2));
+  // trace: 8, then 4 + 0.5 * 8 = 8
+  const auto heavy = sgd({.learning_rate = 0.25, .momentum = 0.5});
+  EXPECT_THAT(values(descend(heavy, one("params/w", {4}), 2), "params/w"),
+              ::testing::ElementsAre(0));
+  // 8 + 4 = 12: 4 - 3 = 1; trace 2 + 4 = 6, 2 + 3 = 5: 1 - 1.25
+  const auto nesterov = sgd({.learning_rate = 0.25, .momentum = 0.5, .nesterov = true});
+  EXPECT_THAT(values(descend(nesterov, one("params/w", {4}), 2), "params/w"),
+              ::testing::ElementsAre(-0.25f));
+}
+
+TEST(Adam, FirstStepIsTheSignTimesTheRate) {
+  const Variables params = one("params/a/kernel", {3, -100, 0});
+  const auto tx = adam({.learning_rate = 0.5, .eps = 0x1p-40});
+  const Variables state = tx.init(params);
+  std::vector<std::string> names;
+  for (const auto& [path, value] : state) names.push_back(path);
+  EXPECT_THAT(names, ::testing::ElementsAre("0/count", "0/mu/a/kernel", "0/nu/a/kernel"));
+  const auto [updates, next] = tx.update(one("params/a/kernel", {7, -1e-3f, 0}), state, params);
+  const std::vector<float> steps = values(updates, "params/a/kernel");
+  // m / sqrt(n) is 1 up to the roundings of (1 - b) g / (1 - b) and of the root.
+  EXPECT_NEAR(steps[0], -0.5, 0.5 * 8 * 0x1p-24);
+  EXPECT_NEAR(steps[1], 0.5, 0.5 * 8 * 0x1p-24 + 0.5 * 0x1p-40 / 1e-3);
+  EXPECT_EQ(steps[2], 0);
+  EXPECT_EQ(next.value("0/count").item(), 1);
+}
+
+TEST(AdamW, DecaysThoseInTheMaskAlone) {
+  const Variables params{{"params/kernel", Tensor::from({2}, {1})},
+                         {"params/bias", Tensor::from({2}, {1})}};
+  const Variables grads{{"params/kernel", Tensor::from({0}, {1})},
+                        {"params/bias", Tensor::from({0}, {1})}};
+  const auto tx =
+      adamw({.learning_rate = 0.5, .weight_decay = 0.25, .mask = [](std::string_view path) {
+               return path.ends_with("kernel");
+             }});
+  const Variables updates = tx.update(grads, tx.init(params), params).updates;
+  EXPECT_EQ(updates.value("params/kernel").item(), -0.25);
+  EXPECT_EQ(updates.value("params/bias").item(), 0);
+}
+
+TEST(ClipByGlobalNorm, LeavesFp8StateAlone) {
+  Variables grads{{"params/a", Tensor::from({3}, {1})}, {"params/b", Tensor::from({4}, {1})}};
+  const std::string state = "_overwrite_with_gradient/input_scale";
+  grads.set(state, Tensor::from({1000}, {1}));
+  EXPECT_EQ(global_norm(grads), 5.0f);
+  const auto tx = clip_by_global_norm(2.5);
+  const Variables clipped = tx.update(grads.collection(kParams), {}, {}).updates;
+  EXPECT_EQ(clipped.value("params/a").item(), 1.5);
+  EXPECT_EQ(clipped.value("params/b").item(), 2);
+  EXPECT_EQ(values(clip_by_global_norm(6).update(grads.collection(kParams), {}, {}).updates,
+                   "params/a")[0],
+            3);
+}
+
+TEST(Accumulate, SumsParamsAndTakesTheLargestState) {
+  const auto grads = [](float param, float amax) {
+    return Variables{{"params/w", Tensor::from({param}, {1})},
+                     {"_overwrite_with_gradient/h", Tensor::from({amax, 1}, {2})}};
+  };
+  const Variables sum = accumulate(accumulate(grads(1, 3), grads(2, 7)), grads(3, 5));
+  EXPECT_EQ(sum.value("params/w").item(), 6);
+  EXPECT_THAT(values(sum, "_overwrite_with_gradient/h"), ::testing::ElementsAre(7, 1));
+  const Variables mean = divide(sum, 3);
+  EXPECT_EQ(mean.value("params/w").item(), 2);
+  EXPECT_THAT(values(mean, "_overwrite_with_gradient/h"), ::testing::ElementsAre(7, 1));
+}
+
+TEST(MasterWeights, KeepWhatBf16Loses) {
+  // A step of 2^-10 is below half of bf16's spacing at 1: without copies nothing would ever move.
+  const auto step = [](const GradientTransformation& tx) {
+    Variables params = one("params/w", {1}, DType::bf16);
+    Variables state = tx.init(params);
+    for (int i = 0; i < 16; ++i) {
+      auto [updates, next] = tx.update(one("params/w", {-0x1p-10f}), state, params);
+      params = apply_updates(params, updates);
+      state = std::move(next);
+    }
+    return std::pair(params, state);
+  };
+  EXPECT_EQ(step(sgd({.learning_rate = 1.0})).first.value("params/w").item(), 1);
+  const auto [params, state] = step(with_master_weights(sgd({.learning_rate = 1.0})));
+  EXPECT_EQ(params.value("params/w").item(), 1 + 0x1p-6);
+  EXPECT_EQ(params.value("params/w").dtype(), DType::bf16);
+  EXPECT_EQ(state.value("master/w").item(), 1 + 0x1p-6);
+}
+
+}  // namespace
+}  // namespace octavo::optim

@@ -1,0 +1,57 @@
+// A training step of a Dense layer, 1024 x 4096 with a batch of 512: forward, and gradients of
+// parameters and input.
+#include <benchmark/benchmark.h>
+
+#include "octavo/autograd/elementwise.h"
+#include "octavo/autograd/shape.h"
+#include "octavo/autograd/value_and_grad.h"
+#include "octavo/nn/dense.h"
+
+namespace octavo {
+namespace {
+
+constexpr std::size_t kBatch = 512, kIn = 1024, kOut = 4096;
+
+void run_steps(benchmark::State& state, const nn::Dense& layer) {
+  ThreadPool pool(static_cast<int>(state.range(0)));
+  const ContextScope scope(Context{&pool});
+  const DType type = layer.dtype.value_or(DType::f32);
+  const Tensor x = normal(Rng(1), {kBatch, kIn}).astype(type);
+  Variables variables = layer.init(Rng(2), x);
+  variables.set("input/x", x);
+  const Variable g = normal(Rng(3), {kBatch, kOut}).astype(type);
+  const auto step =
+      value_and_grad([&](const Variables& v) { return sum(layer.apply(v, v.at("input/x")) * g); });
+  for (auto _ : state) {
+    const ValueAndGrad result = step(variables);
+    variables = variables.merged(result.grads.collection(kOverwriteWithGradient));
+    benchmark::DoNotOptimize(result.value.data());
+  }
+  const double flops = 6.0 * kBatch * kIn * kOut;
+  state.counters["GFLOP/s"] = benchmark::Counter(
+      flops, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+}
+
+void dense_f32(benchmark::State& state) { run_steps(state, {.features = kOut, .use_bias = false}); }
+void dense_bf16(benchmark::State& state) {
+  run_steps(state, {.features = kOut, .use_bias = false, .dtype = DType::bf16});
+}
+void dense_fp8(benchmark::State& state) {
+  run_steps(state, {.features = kOut, .use_bias = false, .dot_general_cls = nn::Fp8DotGeneral{}});
+}
+void dense_fp8_bf16(benchmark::State& state) {
+  run_steps(state, {.features = kOut,
+                    .use_bias = false,
+                    .dtype = DType::bf16,
+                    .dot_general_cls = nn::Fp8DotGeneral{}});
+}
+
+BENCHMARK(dense_f32)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(dense_bf16)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(dense_fp8)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(dense_fp8_bf16)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace octavo
+
+BENCHMARK_MAIN();

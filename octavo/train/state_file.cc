@@ -1,0 +1,204 @@
+#include "octavo/train/state_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "octavo/checkpoint/tensor_file.h"
+
+namespace octavo {
+namespace {
+
+constexpr std::string_view kFormat = "octavo.train_state";
+constexpr std::string_view kVersion = "1";
+constexpr std::string_view kStep = "step";
+constexpr std::string_view kOptState = "opt_state/";
+
+using Tensors = std::map<std::string, Tensor>;
+
+Tensor step_tensor(std::int64_t step) {
+  const auto value = static_cast<std::int32_t>(step);
+  return Tensor::from_ids(std::span(&value, 1), {});
+}
+
+// Names of a file for the paths of Variables.
+struct Naming {
+  std::string variables;  // before the paths of collections
+  bool drops_params;      // "params/x" is x there
+};
+
+std::string name_of(const Naming& naming, const std::string& path) {
+  const std::string_view rest =
+      naming.drops_params && path.starts_with("params/") ? std::string_view(path).substr(7) : path;
+  return naming.variables + std::string(rest);
+}
+
+Tensors tensors_of(const TrainState& state, const Naming& naming) {
+  Tensors tensors = {{std::string(kStep), step_tensor(state.step)}};
+  for (const auto& [path, value] : state.variables) {
+    tensors.emplace(name_of(naming, path), value.value());
+  }
+  for (const auto& [path, value] : state.opt_state) {
+    tensors.emplace(std::string(kOptState) + path, value.value());
+  }
+  return tensors;
+}
+
+// The newest entries: slot 0, then from the last slot down.
+Tensor with_length(const Tensor& history, std::size_t length) {
+  Tensor result = Tensor::zeros(DType::f32, {length});
+  const auto from = history.values<float>();
+  const auto to = result.mutable_values<float>();
+  for (std::size_t age = 0; age < std::min(from.size(), length); ++age) {
+    to[(length - age) % length] = from[(from.size() - age) % from.size()];
+  }
+  return result;
+}
+
+bool is_history(std::string_view path) {
+  return collection_of(path) == kOverwriteWithGradient && path.ends_with("amax_history");
+}
+
+class Restoration {
+ public:
+  Restoration(const std::filesystem::path& path, const TrainState& initial, Tensors tensors)
+      : path_(path), restored_{initial, {}}, tensors_(std::move(tensors)) {}
+
+  Result<RestoredState> run(const Naming& naming) {
+    OCTAVO_CHECK(read_step());
+    OCTAVO_CHECK(read_variables(naming));
+    OCTAVO_CHECK(read_opt_state());
+    if (!tensors_.empty()) {
+      return fail(ErrorCode::bad_file,
+                  fmt::format("{}: tensor '{}' has no place in this run (another model, or another "
+                              "optimizer)",
+                              path_.string(), tensors_.begin()->first));
+    }
+    return std::move(restored_);
+  }
+
+ private:
+  std::optional<Tensor> take(const std::string& name) {
+    const auto node = tensors_.extract(name);
+    return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
+  }
+
+  Result<void> refuse(const std::string& name, const Tensor& given,
+                      const Variable& expected) const {
+    return fail(ErrorCode::bad_file,
+                fmt::format("{}: tensor '{}' is {} {}, this run has {} {}", path_.string(), name,
+                            dtype_name(given.dtype()), to_string(given.shape()),
+                            dtype_name(expected.dtype()), to_string(expected.shape())));
+  }
+
+  Result<void> read_step() {
+    const std::optional<Tensor> step = take(std::string(kStep));
+    if (!step) return {};
+    if (step->dtype() != DType::i32 || step->size() != 1 || step->item() < 0) {
+      return refuse(std::string(kStep), *step, Variable(step_tensor(0)));
+    }
+    restored_.state.step = step->values<std::int32_t>()[0];
+    return {};
+  }
+
+  Result<void> read_variables(const Naming& naming) {
+    std::size_t missing_state = 0;
+    const Variables wanted = restored_.state.variables;
+    for (const auto& [path, initial] : wanted) {
+      const std::string name = name_of(naming, path);
+      std::optional<Tensor> tensor = take(name);
+      if (!tensor) {
+        if (collection_of(path) == kOverwriteWithGradient) {
+          ++missing_state;
+          continue;
+        }
+        return fail(ErrorCode::bad_file,
+                    fmt::format("{}: no tensor '{}', which this run has", path_.string(), name));
+      }
+      if (is_history(path) && tensor->dtype() == DType::f32 && tensor->rank() == 1 &&
+          tensor->size() > 0 && tensor->shape() != initial.shape()) {
+        restored_.notes.push_back(fmt::format("{}: {} entries in the file, the newest {} are kept",
+                                              path, tensor->size(),
+                                              std::min(tensor->size(), initial.value().size())));
+        tensor = with_length(*tensor, initial.value().size());
+      }
+      if (tensor->shape() != initial.shape() || tensor->dtype() != initial.dtype()) {
+        return refuse(name, *tensor, initial);
+      }
+      restored_.state.variables.set(path, *std::move(tensor));
+    }
+    if (missing_state > 0) {
+      restored_.notes.push_back(fmt::format(
+          "no FP8 state for {} scales and histories: they begin as for a new run", missing_state));
+    }
+    return {};
+  }
+
+  Result<void> read_opt_state() {
+    const bool has_any = std::ranges::any_of(
+        tensors_, [](const auto& entry) { return entry.first.starts_with(kOptState); });
+    const Variables wanted = restored_.state.opt_state;
+    if (!has_any && !wanted.empty()) {
+      restored_.notes.emplace_back("no state of the optimizer: it begins as for a new run");
+      return {};
+    }
+    for (const auto& [path, initial] : wanted) {
+      const std::string name = std::string(kOptState) + path;
+      std::optional<Tensor> tensor = take(name);
+      if (!tensor) {
+        return fail(ErrorCode::bad_file,
+                    fmt::format("{}: no tensor '{}', which the optimizer of this run has",
+                                path_.string(), name));
+      }
+      if (tensor->shape() != initial.shape() || tensor->dtype() != initial.dtype()) {
+        return refuse(name, *tensor, initial);
+      }
+      restored_.state.opt_state.set(path, *std::move(tensor));
+    }
+    return {};
+  }
+
+  const std::filesystem::path& path_;
+  RestoredState restored_;
+  Tensors tensors_;
+};
+
+constexpr const char* kVersionKey = "version";
+constexpr const char* kFormatKey = "format";
+
+}  // namespace
+
+Result<void> save_train_state(const std::filesystem::path& path, const TrainState& state) {
+  return write_tensor_file(
+      path, {tensors_of(state, {"", false}),
+             {{kFormatKey, std::string(kFormat)}, {kVersionKey, std::string(kVersion)}}});
+}
+
+Result<RestoredState> load_train_state(const std::filesystem::path& path,
+                                       const TrainState& initial) {
+  OCTAVO_TRY(TensorFile file, read_tensor_file(path));
+  const std::string format = file.metadata[kFormatKey], version = file.metadata[kVersionKey];
+  if (format == kFormat && version != kVersion) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("{}: a training state of version '{}', this program reads version {}",
+                            path.string(), version, kVersion));
+  }
+  return Restoration(path, initial, std::move(file.tensors)).run({"", false});
+}
+
+Result<void> export_flax_state(const std::filesystem::path& path, const TrainState& state) {
+  const bool is_whole = state.variables.has_collection(kOverwriteWithGradient);
+  return write_tensor_file(path, {tensors_of(state, {"params/", !is_whole}), {}});
+}
+
+Result<RestoredState> import_flax_state(const std::filesystem::path& path,
+                                        const TrainState& initial) {
+  OCTAVO_TRY(TensorFile file, read_tensor_file(path));
+  const bool is_whole = std::ranges::any_of(file.tensors, [](const auto& entry) {
+    return entry.first.starts_with("params/params/") ||
+           entry.first.starts_with("params/_overwrite_with_gradient/");
+  });
+  return Restoration(path, initial, std::move(file.tensors)).run({"params/", !is_whole});
+}
+
+}  // namespace octavo

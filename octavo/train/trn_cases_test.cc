@@ -1,0 +1,293 @@
+// Public failures of other FP8 training, by case id.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "octavo/checkpoint/tensor_file.h"
+#include "octavo/train/state_file.h"
+#include "octavo/train/train_testing.h"
+
+namespace octavo {
+namespace {
+
+using testing::batch_of;
+using testing::expect_same_bits;
+using testing::fp8_path;
+using testing::gradients;
+using testing::Mlp;
+
+const std::string kInputHistory = fp8_path("Dense_0", "input_amax_history");
+const std::string kInputScale = fp8_path("Dense_0", "input_scale");
+
+optim::GradientTransformation adam() { return optim::adam({.learning_rate = 0.01}); }
+
+TrainState new_state(const Mlp& model = {}) {
+  return TrainState::create(model.init(Rng(0), batch_of(1)), adam());
+}
+
+TrainState after_steps(TrainState state, std::int64_t last, const Mlp& model = {}) {
+  while (state.step < last) {
+    const Tensor x = batch_of(100 + static_cast<std::uint64_t>(state.step));
+    state = state.apply_gradients(gradients(model, state.variables, x).grads);
+  }
+  return state;
+}
+
+// All +-1, then one element of that magnitude.
+Tensor batch_with_max(float largest) {
+  std::vector<float> values(6 * 8, 1.0f);
+  values[5] = -largest;
+  return Tensor::from(values, {6, 8});
+}
+
+float newest(const Variables& variables, const std::string& path) {
+  return variables.value(path).values<float>()[0];
+}
+
+class TrnFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "octavo_trn_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::filesystem::path file(const char* name) const { return directory_ / name; }
+
+  std::filesystem::path directory_;
+};
+
+// Gradient accumulation kept the last microbatch's amax.
+TEST(Trn01, MicrobatchesRecordTheLargestAmaxAndShiftTheHistoryOnce) {
+  const Mlp model;
+  const TrainState state = new_state(model);
+  std::optional<Variables> sum;
+  for (const float largest : {100.0f, 1.0f, 1.0f, 1.0f}) {
+    const Variables grads = gradients(model, state.variables, batch_with_max(largest)).grads;
+    sum = sum ? optim::accumulate(*sum, grads) : grads;
+  }
+  const TrainState next = state.apply_gradients(optim::divide(*sum, 4));
+  const auto history = next.variables.value(kInputHistory).values<float>();
+  EXPECT_EQ(history[0], 100.0f);
+  EXPECT_THAT(history.subspan(1), ::testing::Each(0.0f));
+
+  const Variables after = gradients(model, next.variables, batch_with_max(1)).grads;
+  EXPECT_EQ(newest(after, kInputScale), 1.0f / (448.0f / 100.0f));
+}
+
+// The state after a step was thrown away for the one before it.
+TEST(Trn02, StateAfterAStepIsTheInputOfTheNext) {
+  const Mlp model;
+  TrainState state = new_state(model);
+  std::vector<float> maxima;
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    const Tensor x = batch_of(step);
+    maxima.push_back(fp8::amax(x));
+    const Variables grads = gradients(model, state.variables, x).grads;
+    if (step > 0) {
+      const auto first = maxima.size() > 17 ? maxima.end() - 17 : maxima.begin();
+      const float before = *std::max_element(first, maxima.end() - 1);
+      EXPECT_EQ(newest(grads, kInputScale), 1.0f / (448.0f / before)) << step;
+    }
+    const TrainState next = state.apply_gradients(grads);
+    EXPECT_EQ(newest(next.variables, kInputHistory), maxima.back());
+    EXPECT_FALSE(
+        same_bits(next.variables.value(kInputHistory), state.variables.value(kInputHistory)));
+    state = next;
+  }
+}
+
+using Trn03 = TrnFiles;
+
+// Losses exploded after a resume.
+TEST_F(Trn03, ResumedRunHasTheSameBits) {
+  const TrainState whole = after_steps(new_state(), 10);
+  ASSERT_TRUE(save_train_state(file("state.safetensors"), after_steps(new_state(), 5)));
+
+  const Result<RestoredState> restored = load_train_state(file("state.safetensors"), new_state());
+  ASSERT_TRUE(restored) << restored.error().message;
+  EXPECT_THAT(restored->notes, ::testing::IsEmpty());
+  EXPECT_EQ(restored->state.step, 5);
+  const TrainState resumed = after_steps(restored->state, 10);
+  expect_same_bits(resumed.variables, whole.variables);
+  expect_same_bits(resumed.opt_state, whole.opt_state);
+  const Result<TensorFile> written = read_tensor_file(file("state.safetensors"));
+  ASSERT_TRUE(written);
+  EXPECT_EQ(written->tensors.at("step").dtype(), DType::i32);
+  EXPECT_EQ(written->tensors.at(kInputHistory).shape(), (Shape{16}));
+  EXPECT_EQ(written->tensors.at(kInputScale).dtype(), DType::f32);
+}
+
+// Evaluation changed FP8 state.
+TEST(Trn04, EvaluationLeavesTheState) {
+  const Mlp model;
+  const TrainState state = after_steps(new_state(model), 3, model);
+  const Variables before = state.variables;
+  const TrainState without = after_steps(state, 4, model);
+  model.apply(state.variables, batch_of(7));
+  std::vector<float> large(6 * 8, 100.0f);
+  model.apply(state.variables, Tensor::from(large, {6, 8}));
+  expect_same_bits(state.variables, before);
+  expect_same_bits(after_steps(state, 4, model).variables, without.variables);
+}
+
+// A frozen first layer froze the scales.
+TEST(Trn05, HistoriesOfAFrozenLayerAdvance) {
+  const Mlp model;
+  const auto frozen = [](std::string_view path) { return path.starts_with("params/Dense_0/"); };
+  TrainState state = TrainState::create(model.init(Rng(0), batch_of(1)),
+                                        optim::chain({optim::freeze(frozen), adam()}));
+  const TrainState first = state;
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    const TrainState next =
+        state.apply_gradients(gradients(model, state.variables, batch_of(step)).grads);
+    for (const auto& [path, history] : state.variables.collection(kOverwriteWithGradient)) {
+      if (!path.ends_with("amax_history")) continue;
+      EXPECT_FALSE(same_bits(history.value(), next.variables.value(path))) << path;
+    }
+    state = next;
+  }
+  EXPECT_TRUE(same_bits(state.variables.value("params/Dense_0/kernel"),
+                        first.variables.value("params/Dense_0/kernel")));
+  EXPECT_FALSE(same_bits(state.variables.value("params/Dense_1/kernel"),
+                         first.variables.value("params/Dense_1/kernel")));
+}
+
+// Zeros gave an infinite scale and a NaN loss.
+TEST(Trn06, ZerosAreFiniteAndKeepTheScale) {
+  const Mlp model;
+  TrainState state = after_steps(new_state(model), 2, model);
+  state.variables.set("params/Dense_1/kernel", Tensor::zeros(DType::f32, {8, 4}));
+  for (int step = 0; step < 20; ++step) {
+    const ValueAndGrad result =
+        gradients(model, state.variables, Tensor::zeros(DType::f32, {6, 8}));
+    ASSERT_TRUE(std::isfinite(result.value.item()));
+    for (const auto& [path, grad] : result.grads) {
+      for (const float x : grad.value().values<float>()) ASSERT_TRUE(std::isfinite(x)) << path;
+    }
+    for (const auto& [path, scale] : result.grads.collection(kOverwriteWithGradient)) {
+      if (path.ends_with("scale")) {
+        ASSERT_GT(scale.value().item(), 0) << path;
+      }
+    }
+    state.variables = state.variables.merged(result.grads.collection(kOverwriteWithGradient));
+  }
+  // The history is all zeros by now: the scale is the last one that data gave.
+  EXPECT_EQ(fp8::amax(state.variables.value(kInputHistory)), 0.0f);
+  EXPECT_NE(newest(state.variables, kInputScale), 1.0f);
+}
+
+// The largest magnitude of one shard alone.
+TEST(Trn07, ReplicasTakeTheLargestOfAll) {
+  const Mlp model;
+  const TrainState state = new_state(model);
+  const Variables a = gradients(model, state.variables, batch_with_max(1)).grads;
+  const Variables b = gradients(model, state.variables, batch_with_max(100)).grads;
+  const TrainState one = state.apply_gradients(optim::divide(optim::accumulate(a, b), 2));
+  const TrainState other = state.apply_gradients(optim::divide(optim::accumulate(b, a), 2));
+  expect_same_bits(one.variables.collection(kOverwriteWithGradient),
+                   other.variables.collection(kOverwriteWithGradient));
+  EXPECT_EQ(newest(one.variables, kInputHistory), 100.0f);
+}
+
+using Trn08 = TrnFiles;
+
+// Checkpoints grew with the number of steps.
+TEST_F(Trn08, FilesOfAllStepsHaveOneSize) {
+  ASSERT_TRUE(save_train_state(file("1"), after_steps(new_state(), 1)));
+  TrainState later = after_steps(new_state(), 3);
+  later.step = 1000;
+  ASSERT_TRUE(save_train_state(file("1000"), later));
+  EXPECT_EQ(std::filesystem::file_size(file("1")), std::filesystem::file_size(file("1000")));
+}
+
+using Trn09 = TrnFiles;
+
+// Old checkpoints, and ones without FP8 state.
+TEST_F(Trn09, WeightsAloneBeginWithDefaults) {
+  const TrainState trained = after_steps(new_state(), 3);
+  TensorFile weights;
+  for (const auto& [path, value] : trained.variables.collection(kParams)) {
+    weights.tensors.emplace(path, value.value());
+  }
+  ASSERT_TRUE(write_tensor_file(file("weights"), weights));
+  const Result<RestoredState> restored = load_train_state(file("weights"), new_state());
+  ASSERT_TRUE(restored) << restored.error().message;
+  EXPECT_THAT(restored->notes,
+              ::testing::ElementsAre(
+                  "no FP8 state for 12 scales and histories: they begin as for a new run",
+                  "no state of the optimizer: it begins as for a new run"));
+  expect_same_bits(restored->state.variables.collection(kParams),
+                   trained.variables.collection(kParams));
+  EXPECT_EQ(newest(restored->state.variables, kInputScale), 1.0f);
+}
+
+TEST_F(Trn09, NewestEntriesOfAnotherHistoryLengthAreKept) {
+  const auto with_length = [](std::size_t length) {
+    return Mlp{.dot_general_cls = nn::Fp8DotGeneral{.amax_history_length = length}};
+  };
+  const TrainState trained = after_steps(new_state(with_length(4)), 6, with_length(4));
+  ASSERT_TRUE(save_train_state(file("short"), trained));
+  const Result<RestoredState> restored =
+      load_train_state(file("short"), new_state(with_length(1024)));
+  ASSERT_TRUE(restored) << restored.error().message;
+  const auto from = trained.variables.value(kInputHistory).values<float>();
+  const auto to = restored->state.variables.value(kInputHistory).values<float>();
+  EXPECT_EQ(to[0], from[0]);
+  EXPECT_EQ(to[1023], from[3]);
+  EXPECT_EQ(to[1022], from[2]);
+  EXPECT_EQ(to[1021], from[1]);
+  EXPECT_EQ(to[1020], 0.0f);
+  EXPECT_THAT(
+      restored->notes,
+      ::testing::Contains(kInputHistory + ": 4 entries in the file, the newest 4 are kept"));
+
+  ASSERT_TRUE(save_train_state(file("long"), restored->state));
+  const Result<RestoredState> back = load_train_state(file("long"), new_state(with_length(4)));
+  ASSERT_TRUE(back);
+  EXPECT_TRUE(same_bits(back->state.variables.value(kInputHistory),
+                        trained.variables.value(kInputHistory)));
+}
+
+TEST_F(Trn09, UnknownVersionIsRefused) {
+  ASSERT_TRUE(save_train_state(file("state"), new_state()));
+  TensorFile changed = *read_tensor_file(file("state"));
+  changed.metadata["version"] = "2";
+  ASSERT_TRUE(write_tensor_file(file("state"), changed));
+  const Result<RestoredState> restored = load_train_state(file("state"), new_state());
+  ASSERT_FALSE(restored);
+  EXPECT_EQ(restored.error().code, ErrorCode::unsupported);
+  EXPECT_THAT(restored.error().message, ::testing::HasSubstr("version '2'"));
+}
+
+using Trn10 = TrnFiles;
+
+// A reciprocal that was not computed anew on load. There is one scale here, and nothing derived.
+TEST_F(Trn10, FirstForwardAfterALoadEqualsTheOneBeforeTheSave) {
+  const Mlp model;
+  const TrainState state = after_steps(new_state(model), 4, model);
+  ASSERT_TRUE(save_train_state(file("state"), state));
+  const Result<RestoredState> restored = load_train_state(file("state"), new_state(model));
+  ASSERT_TRUE(restored);
+  EXPECT_TRUE(same_bits(model.apply(restored->state.variables, batch_of(9)).value(),
+                        model.apply(state.variables, batch_of(9)).value()));
+}
+
+using Trn11 = TrnFiles;
+
+// Scales were absent from a checkpoint that was saved before any step.
+TEST_F(Trn11, StateOfStepZeroIsWholeAndTrains) {
+  ASSERT_TRUE(save_train_state(file("state"), new_state()));
+  const Result<RestoredState> restored = load_train_state(file("state"), new_state());
+  ASSERT_TRUE(restored);
+  EXPECT_THAT(restored->notes, ::testing::IsEmpty());
+  EXPECT_EQ(newest(restored->state.variables, kInputScale), 1.0f);
+  expect_same_bits(after_steps(restored->state, 3).variables,
+                   after_steps(new_state(), 3).variables);
+}
+
+}  // namespace
+}  // namespace octavo
