@@ -144,11 +144,12 @@ void accumulating_by_maximum() {
       const Variable s = state("scale"), h = state("history");
       const fp8::Quantized a = fp8::in_q(DType::f32, DType::f8_e4m3, v.at("x"), s, h);
       const fp8::Quantized b = fp8::in_q(DType::f32, DType::f8_e4m3, v.at("y"), s, h);
-      return sum(fp8::out_dq(DType::f32, a.scale, b.scale,
-                             cast(a.q, DType::f32) * cast(b.q, DType::f32)));
+      return sum(
+          fp8::out_dq(DType::f32, a.scale, b.scale, cast(a.q, DType::f32) * cast(b.q, DType::f32)));
     })(variables);
-    fmt::print("  {:<8} new scale {}, new history {}\n", by_maximum ? "maximum:" : "sum:",
-               grads.value("scale").item(), grads.value("history").to_floats());
+    fmt::print("  {:<8} new scale {}, new history {}\n",
+               by_maximum ? "maximum:" : "sum:", grads.value("scale").item(),
+               grads.value("history").to_floats());
   }
 }
 
