@@ -95,11 +95,6 @@ T gelu_inner(T x) {
 
 }  // namespace
 
-DType promoted(DType a, DType b) {
-  if (a == b) return a;
-  return a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
-}
-
 Variable cast(const Variable& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   return record(

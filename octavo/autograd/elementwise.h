@@ -6,9 +6,6 @@
 
 namespace octavo {
 
-// The type of an operation on both, as JAX promotes floating-point types.
-DType promoted(DType a, DType b);
-
 Variable cast(const Variable& x, DType dtype);  // the gradient is cast back
 
 Variable add(const Variable& a, const Variable& b);

@@ -152,13 +152,14 @@ Variable delayed_scaled_dot(const Variable& lhs, const Variable& rhs,
 
   const Tensor lhs_history = push_amax(meta.lhs_amax_history.value(), dot.lhs_amax);
   const Tensor rhs_history = push_amax(meta.rhs_amax_history.value(), dot.rhs_amax);
+  const ops::WantedGradients wanted{lhs.is_recorded(), rhs.is_recorded()};
   const auto rule = [=, kept = dot.kept, types = options.types, semantics = options.semantics,
                      grad_scale = meta.grad_scale.value(),
                      history = meta.grad_amax_history.value()](
                         const Tensor& g) mutable -> std::vector<Cotangent> {
     const Tensor scale = next_scale(types.e5m2, grad_scale, history, semantics);
     recipes.grad = with_scale(types.e5m2, scale);
-    const ops::ScaledDotGradients gradients = ops::scaled_dot_gradients(*kept, g, recipes);
+    const ops::ScaledDotGradients gradients = ops::scaled_dot_gradients(*kept, g, recipes, wanted);
     return {gradients.lhs, gradients.rhs, lhs_scale,   rhs_scale,
             scale,         lhs_history,   rhs_history, push_amax(history, gradients.grad_amax)};
   };
@@ -174,8 +175,11 @@ Variable stateless_scaled_dot(const char* operation, const Variable& lhs, const 
   ops::ScaledDot dot =
       ops::scaled_dot(lhs.value(), rhs.value(), dims, recipes, lhs.dtype(), is_recorded);
   return record(operation, std::move(dot.value), inputs,
-                [kept = dot.kept, recipes](const Tensor& g) -> std::vector<Cotangent> {
-                  ops::ScaledDotGradients gradients = ops::scaled_dot_gradients(*kept, g, recipes);
+                [kept = dot.kept, recipes,
+                 wanted = ops::WantedGradients{lhs.is_recorded(), rhs.is_recorded()}](
+                    const Tensor& g) -> std::vector<Cotangent> {
+                  ops::ScaledDotGradients gradients =
+                      ops::scaled_dot_gradients(*kept, g, recipes, wanted);
                   return {std::move(gradients.lhs), std::move(gradients.rhs)};
                 });
 }

@@ -31,7 +31,7 @@ Tensor gathered(const Tensor& table, const Tensor& ids) {
   if (result.size() == 0) return result;
   const std::size_t row = table.bytes() / table.shape()[0];
   const auto* from = static_cast<const std::byte*>(table.data());
-  auto* to = static_cast<std::byte*>(const_cast<void*>(result.data()));
+  auto* to = static_cast<std::byte*>(result.mutable_data());
   for (const std::int32_t id : ids.values<std::int32_t>()) {
     std::memcpy(to, from + static_cast<std::size_t>(id) * row, row);
     to += row;

@@ -1,8 +1,11 @@
 #include "octavo/checkpoint/tensor_file.h"
 
+#include <fmt/format.h>
+
 #include <span>
 
 #include "octavo/base/file.h"
+#include "octavo/base/machine.h"
 #include "octavo/checkpoint/safetensors.h"
 
 namespace octavo {
@@ -24,10 +27,18 @@ Result<void> write_all(const File& file, const SafetensorsLayout& layout,
 Result<TensorFile> read_tensor_file(const std::filesystem::path& path) {
   OCTAVO_TRY(const File file, File::open(path));
   OCTAVO_TRY(SafetensorsHeader header, read_safetensors_header(file));
+  std::uint64_t bytes = 0;
+  for (const TensorInfo& info : header.tensors) bytes += info.bytes;
+  const std::uint64_t available = available_memory();
+  if (available != 0 && bytes > available) {
+    return fail(ErrorCode::bad_file,
+                fmt::format("{}: {} bytes of tensors are more than the memory that is available",
+                            path.string(), bytes));
+  }
   TensorFile result{{}, std::move(header.metadata)};
   for (const TensorInfo& info : header.tensors) {
     Tensor tensor(info.dtype, info.shape);
-    auto* to = static_cast<std::byte*>(const_cast<void*>(tensor.data()));
+    auto* to = static_cast<std::byte*>(tensor.mutable_data());
     OCTAVO_CHECK(file.read_at(info.offset, {to, tensor.bytes()}));
     result.tensors.emplace(info.name, std::move(tensor));
   }

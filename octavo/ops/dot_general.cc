@@ -174,7 +174,7 @@ Tensor transpose(const Tensor& x, const Axes& order) {
 
   const Axes rows(order.begin(), order.end() - 1);
   const auto outer = offsets_of(x.shape(), rows), inner = offsets_of(x.shape(), {order.back()});
-  void* to = const_cast<void*>(result.data());
+  void* to = result.mutable_data();
   switch (dtype_bits(x.dtype())) {
     case 8:
       gather<std::uint8_t>(x.data(), to, outer, inner);
@@ -242,7 +242,7 @@ Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbe
   Tensor result = operands.lhs.contracted == 0 ? Tensor::zeros(stored, operands.shape)
                                                : Tensor(stored, operands.shape);
   if (result.size() == 0 || operands.lhs.contracted == 0) return result.astype(type);
-  auto* c = static_cast<std::byte*>(const_cast<void*>(result.data()));
+  auto* c = static_cast<std::byte*>(result.mutable_data());
   const std::size_t matrix_bytes = m * n * (stored == DType::bf16 ? 2 : 4);
   for (std::size_t b = 0; b < operands.lhs.batch; ++b) {
     const Operand a = dot_matrix(operands.lhs, b), w = dot_matrix(operands.rhs, b);

@@ -11,6 +11,7 @@
 #include "octavo/base/error.h"
 #include "octavo/formats/convert.h"
 #include "octavo/ops/quantized_tensor.h"
+#include "octavo/tensor/broadcast.h"
 
 namespace octavo::fp8 {
 namespace {
@@ -30,70 +31,41 @@ double rounded_to(DType dtype, double x) {
   }
 }
 
-// As JAX promotes two floating-point types.
-DType wider(DType a, DType b) {
-  if (a == b) return a;
-  return a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
-}
-
-// Index of scale for element i of x: numpy's broadcasting.
-class Broadcast {
- public:
-  Broadcast(const char* operation, const Shape& from, const Shape& to)
-      : to_(to), strides_(to.size()) {
-    bool fits = from.size() <= to.size();
-    std::size_t stride = 1;
-    for (std::size_t i = 0; fits && i < from.size(); ++i) {
-      const std::size_t axis = to.size() - 1 - i, size = from[from.size() - 1 - i];
-      fits = size == to[axis] || size == 1;
-      strides_[axis] = size == 1 ? 0 : stride;
-      stride *= size;
-    }
-    is_one_ = stride == 1;
-    if (!fits) {
-      throw ContractError(fmt::format("{}: given a scale {} for {}, expected one that broadcasts",
-                                      operation, to_string(from), to_string(to)));
-    }
-  }
-
-  std::size_t operator()(std::size_t i) const {
-    if (is_one_) return 0;
-    std::size_t index = 0;
-    for (std::size_t axis = to_.size(); axis-- > 0;) {
-      index += i % to_[axis] * strides_[axis];
-      i /= to_[axis];
-    }
-    return index;
-  }
-
- private:
-  const Shape& to_;
-  Shape strides_;
-  bool is_one_;
-};
-
-template <Format F>
-void encode_quotients(std::span<const double> x, std::span<const double> scale,
-                      const Broadcast& index, DType type, double largest,
-                      std::span<std::uint8_t> codes) {
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    // Quotients of f32 are rounded once more by the division in double; the second rounding of
-    // p >= 2 * 24 + 2 bits changes nothing.
-    double y = rounded_to(type, x[i] / scale[index(i)]);
-    if (!std::isnan(y)) y = std::clamp(y, -largest, largest);
-    codes[i] = encode<F>(y, Rounding::nearest_even, Overflow::saturate);
-  }
-}
-
 std::vector<double> as_doubles(const Tensor& x) {
   const Tensor wide = x.astype(DType::f64);
   return {wide.values<double>().begin(), wide.values<double>().end()};
 }
 
+// The scale behind each element of x, in f64.
+std::vector<double> spread(const char* operation, const Tensor& scale, const Shape& shape) {
+  if (broadcast_shape(operation, scale.shape(), shape) != shape) {
+    throw ContractError(fmt::format("{}: given a scale {} for {}, expected one that broadcasts",
+                                    operation, to_string(scale.shape()), to_string(shape)));
+  }
+  const std::vector<double> from = as_doubles(scale);
+  std::vector<double> to(element_count(shape).value_or(0));
+  for_runs(scale.shape(), shape, [&](std::size_t begin, std::size_t count, BroadcastRun run) {
+    for (std::size_t i = 0; i < count; ++i) to[begin + i] = from[run.begin + i * run.step];
+  });
+  return to;
+}
+
+template <Format F>
+void encode_quotients(std::span<const double> x, std::span<const double> scale, DType type,
+                      double largest, std::span<std::uint8_t> codes) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    // Quotients of f32 are rounded once more by the division in double; the second rounding of
+    // p >= 2 * 24 + 2 bits changes nothing.
+    double y = rounded_to(type, x[i] / scale[i]);
+    if (!std::isnan(y)) y = std::clamp(y, -largest, largest);
+    codes[i] = encode<F>(y, Rounding::nearest_even, Overflow::saturate);
+  }
+}
+
 // One scale and f32 arithmetic: the kernels, on all threads.
 bool has_kernel(const Tensor& x, const Tensor& scale, DType compute_dtype) {
-  if (scale.size() != 1 || x.size() == 0 || x.rank() == 0 || compute_dtype != DType::f32)
-    return false;
+  if (x.rank() == 0 || x.size() == 0 || scale.size() != 1 || scale.rank() > x.rank()) return false;
+  if (compute_dtype != DType::f32) return false;
   const double value = scale.item();
   return (x.dtype() == DType::f32 || x.dtype() == DType::bf16) && std::isfinite(value) && value > 0;
 }
@@ -112,7 +84,6 @@ float get_fp8_max(DType fp8_dtype) {
 
 Tensor quantize(const Tensor& x, DType q_dtype, const Tensor& scale, DType compute_dtype) {
   const double largest = get_fp8_max(q_dtype);
-  const Broadcast index("quantize", scale.shape(), x.shape());
   Tensor codes(q_dtype, x.shape());
   if (has_kernel(x, scale, compute_dtype)) {
     const std::size_t cols = x.shape().back(), rows = x.size() / cols;
@@ -124,10 +95,10 @@ Tensor quantize(const Tensor& x, DType q_dtype, const Tensor& scale, DType compu
     std::memcpy(codes.mutable_values<std::uint8_t>().data(), result.codes.data(), x.size());
     return codes;
   }
-  std::vector<double> scales = as_doubles(scale);
+  std::vector<double> scales = spread("quantize", scale, x.shape());
   for (double& s : scales) s = rounded_to(compute_dtype, s);
   const auto encode_all = [&]<Format F>(std::integral_constant<Format, F>) {
-    encode_quotients<F>(as_doubles(x), scales, index, wider(x.dtype(), compute_dtype), largest,
+    encode_quotients<F>(as_doubles(x), scales, promoted(x.dtype(), compute_dtype), largest,
                         codes.mutable_values<std::uint8_t>());
   };
   switch (q_dtype) {
@@ -148,21 +119,11 @@ Tensor quantize(const Tensor& x, DType q_dtype, const Tensor& scale, DType compu
 }
 
 Tensor dequantize(const Tensor& x, DType dq_dtype, const Tensor& scale) {
-  const Broadcast index("dequantize", scale.shape(), x.shape());
-  if (dq_dtype == DType::f32) {
-    const Tensor wide = x.astype(DType::f32);
-    const auto values = wide.values<float>();
-    const auto scales = scale.values<float>();
-    Tensor result(DType::f32, x.shape());
-    const auto to = result.mutable_values<float>();
-    for (std::size_t i = 0; i < to.size(); ++i) to[i] = values[i] * scales[index(i)];
-    return result;
-  }
   const std::vector<double> values = as_doubles(x.astype(dq_dtype));
-  const std::vector<double> scales = as_doubles(scale.astype(dq_dtype));
+  const std::vector<double> scales = spread("dequantize", scale.astype(dq_dtype), x.shape());
   Tensor result(DType::f64, x.shape());
   const auto to = result.mutable_values<double>();
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = values[i] * scales[index(i)];
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = values[i] * scales[i];
   return result.astype(dq_dtype);
 }
 
@@ -202,17 +163,15 @@ float amax(const Tensor& x) {
 }
 
 Tensor push_amax(const Tensor& amax_history, float amax) {
-  if (amax_history.rank() == 0 || amax_history.size() == 0) {
-    throw ContractError(
-        fmt::format("compute_amax_history: given a history {}, expected (N) or (N, C)",
-                    to_string(amax_history.shape())));
+  if (amax_history.rank() != 1 || amax_history.size() == 0) {
+    throw ContractError(fmt::format("compute_amax_history: given a history {}, expected (N)",
+                                    to_string(amax_history.shape())));
   }
   Tensor result(DType::f32, amax_history.shape());
-  const std::size_t rows = amax_history.shape()[0], columns = amax_history.size() / rows;
   const auto from = amax_history.values<float>();
   const auto to = result.mutable_values<float>();
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[(i + columns) % to.size()];
-  std::fill_n(to.begin(), columns, amax);
+  std::ranges::rotate_copy(from, from.begin() + 1, to.begin());
+  to[0] = amax;
   return result;
 }
 

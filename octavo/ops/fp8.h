@@ -33,7 +33,7 @@ Tensor compute_scale(const Tensor& amax, const Tensor& scale, float fp8_max, int
 // The largest magnitude of all elements, NaN if one is NaN. ContractError: no elements.
 float amax(const Tensor& x);
 
-// (N) or (N, C): rotated left along axis 0, the largest magnitude of x written over row 0.
+// (N): rotated left, the largest magnitude of x written over slot 0. ContractError: another rank.
 Tensor compute_amax_history(const Tensor& x, const Tensor& amax_history);
 Tensor push_amax(const Tensor& amax_history, float amax);
 

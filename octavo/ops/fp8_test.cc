@@ -137,8 +137,7 @@ TEST(ComputeAmaxHistory, RotatesLeftAndWritesSlotZero) {
     EXPECT_EQ(history.to_floats(), expected[step]) << step;
   }
   EXPECT_THAT(push_amax(vector_of({9}), 4).to_floats(), ElementsAre(4));
-  EXPECT_THAT(push_amax(Tensor::from({1, 2, 3, 4, 5, 6}, {3, 2}), 9).to_floats(),
-              ElementsAre(9, 9, 5, 6, 1, 2));
+  EXPECT_THROW(push_amax(Tensor::zeros(DType::f32, {3, 2}), 1), ContractError);
   EXPECT_THROW(push_amax(Tensor::scalar(0), 1), ContractError);
   EXPECT_THROW(compute_amax_history(Tensor::zeros(DType::f32, {0}), history), ContractError);
   EXPECT_TRUE(std::isnan(compute_amax_history(vector_of({1, kNan}), history).to_floats()[0]));

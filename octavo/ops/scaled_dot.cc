@@ -35,7 +35,7 @@ class Results {
 
   Output matrix(std::size_t batch) {
     const std::size_t element = static_cast<std::size_t>(dtype_bits(tensor_.dtype())) / 8;
-    auto* data = static_cast<std::byte*>(const_cast<void*>(tensor_.data()));
+    auto* data = static_cast<std::byte*>(tensor_.mutable_data());
     return {*dtype_info(tensor_.dtype()).format, data + batch * rows_ * cols_ * element, cols_};
   }
   Tensor tensor() const { return tensor_; }
@@ -57,6 +57,8 @@ TensorRecipe with_known_scale(const TensorRecipe& recipe, const Tensor& x, std::
   const std::size_t cols = x.shape().back();
   quantize({{*dtype_info(x.dtype()).format, x.data(), x.size() / cols, cols, cols}, {}}, recipe, {},
            whole);
+  // Something is not finite: each matrix has its own scale, and those with it are NaN.
+  if (!std::isfinite(whole.scales.data[0])) return recipe;
   TensorRecipe known = recipe;
   known.scaling = Scaling::delayed;
   known.scale = whole.scales.data[0];
@@ -116,40 +118,55 @@ ScaledDot scaled_dot(const Tensor& lhs, const Tensor& rhs, const DotDimensionNum
   return result;
 }
 
+namespace {
+
+// The gradient of rhs for one matrix, as it is stored: g^T x (n, k), or x^T g (k, n).
+void rhs_gradient(const QuantizedTensor& x, const QuantizedTensor& g, bool is_nk,
+                  const ScaledDotRecipes& recipes, const Output& to) {
+  if (!is_by_block(recipes.grad)) {
+    is_nk ? gemm(g.operand_transposed(), pack_weight(x.operand_transposed()), to)
+          : gemm(x.operand_transposed(), *g.weight_transposed, to);
+    return;
+  }
+  QuantizedTensor x_by_row, g_by_row;
+  const TensorForms as_activation{.codes_transposed = true}, as_weight{.weight_transposed = true};
+  quantize(x.operand(), recipes.lhs, is_nk ? as_weight : as_activation, x_by_row);
+  quantize(g.operand(), recipes.grad, is_nk ? as_activation : as_weight, g_by_row);
+  is_nk ? gemm(g_by_row.operand_transposed(), *x_by_row.weight_transposed, to)
+        : gemm(x_by_row.operand_transposed(), *g_by_row.weight_transposed, to);
+}
+
+}  // namespace
+
 ScaledDotGradients scaled_dot_gradients(const ScaledDotKept& kept, const Tensor& g,
-                                        const ScaledDotRecipes& recipes) {
+                                        const ScaledDotRecipes& recipes, WantedGradients wanted) {
   const std::size_t batch = kept.lhs.batch, m = kept.lhs.free, n = kept.rhs.free,
                     k = kept.lhs.contracted;
-  const bool is_nk = kept.rhs.free_first, by_block = is_by_block(recipes.grad);
+  const bool is_nk = kept.rhs.free_first;
   const Tensor cotangent = readable(g).reshape({batch, m, n});
   const TensorRecipe recipe = with_known_scale(recipes.grad, cotangent, batch);
   const DotOperand of_g{cotangent, {}, batch, m, n, true};
-  Results lhs(stored_type(kept.lhs_type), sizes_of(kept.lhs_shape, kept.lhs.axes), m, k);
-  Results rhs(stored_type(kept.rhs_type), sizes_of(kept.rhs_shape, kept.rhs.axes), is_nk ? n : k,
-              is_nk ? k : n);
-  float amax = 0;
+  const bool packs_g = wanted.rhs && !is_nk && !is_by_block(recipes.grad);
+  std::optional<Results> lhs, rhs;
+  if (wanted.lhs) {
+    lhs.emplace(stored_type(kept.lhs_type), sizes_of(kept.lhs_shape, kept.lhs.axes), m, k);
+  }
+  if (wanted.rhs) {
+    rhs.emplace(stored_type(kept.rhs_type), sizes_of(kept.rhs_shape, kept.rhs.axes), is_nk ? n : k,
+                is_nk ? k : n);
+  }
+  ScaledDotGradients result;
   for (std::size_t b = 0; b < batch; ++b) {
     const QuantizedTensor &x = kept.lhs_codes[b], &w = kept.rhs_codes[b];
     QuantizedTensor q;
-    quantize(stored_matrix(of_g, b), recipe,
-             {.codes = true, .weight_transposed = !by_block && !is_nk}, q);
-    gemm(q.operand(), is_nk ? *w.weight_transposed : *w.weight, lhs.matrix(b));
-    amax = larger(amax, q.amax);
-
-    if (!by_block) {
-      is_nk ? gemm(q.operand_transposed(), pack_weight(x.operand_transposed()), rhs.matrix(b))
-            : gemm(x.operand_transposed(), *q.weight_transposed, rhs.matrix(b));
-      continue;
-    }
-    QuantizedTensor x_by_row, g_by_row;
-    const TensorForms as_activation{.codes_transposed = true}, as_weight{.weight_transposed = true};
-    quantize(x.operand(), recipes.lhs, is_nk ? as_weight : as_activation, x_by_row);
-    quantize(q.operand(), recipes.grad, is_nk ? as_activation : as_weight, g_by_row);
-    is_nk ? gemm(g_by_row.operand_transposed(), *x_by_row.weight_transposed, rhs.matrix(b))
-          : gemm(x_by_row.operand_transposed(), *g_by_row.weight_transposed, rhs.matrix(b));
+    quantize(stored_matrix(of_g, b), recipe, {.codes = true, .weight_transposed = packs_g}, q);
+    result.grad_amax = larger(result.grad_amax, q.amax);
+    if (lhs) gemm(q.operand(), is_nk ? *w.weight_transposed : *w.weight, lhs->matrix(b));
+    if (rhs) rhs_gradient(x, q, is_nk, recipes, rhs->matrix(b));
   }
-  return {in_order_of(lhs.tensor(), kept.lhs.axes).astype(kept.lhs_type),
-          in_order_of(rhs.tensor(), kept.rhs.axes).astype(kept.rhs_type), amax};
+  if (lhs) result.lhs = in_order_of(lhs->tensor(), kept.lhs.axes).astype(kept.lhs_type);
+  if (rhs) result.rhs = in_order_of(rhs->tensor(), kept.rhs.axes).astype(kept.rhs_type);
+  return result;
 }
 
 }  // namespace octavo::ops

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "octavo/ops/dot_general.h"
@@ -38,13 +39,19 @@ ScaledDot scaled_dot(const Tensor& lhs, const Tensor& rhs, const DotDimensionNum
                      const ScaledDotRecipes& recipes, DType type, bool keep);
 
 struct ScaledDotGradients {
-  Tensor lhs, rhs;  // of the operands' shapes and types
-  float grad_amax;
+  std::optional<Tensor> lhs, rhs;  // of the operands' shapes and types; those that were wanted
+  float grad_amax = 0;
+};
+
+// Which to compute: an operand that is a constant needs none.
+struct WantedGradients {
+  bool lhs = true, rhs = true;
 };
 
 // g: the cotangent of value. With blocks, both operands of the product for rhs are quantized anew
 // along the axes that it sums over, from their codes, as DeepSeek-V3 does.
 ScaledDotGradients scaled_dot_gradients(const ScaledDotKept& kept, const Tensor& g,
-                                        const ScaledDotRecipes& recipes);
+                                        const ScaledDotRecipes& recipes,
+                                        WantedGradients wanted = {});
 
 }  // namespace octavo::ops

@@ -65,11 +65,11 @@ TEST(ScaledDot, DelayedIsTheProductOfCodesTimesScales) {
       const Tensor q_g = fp8::quantize(g, DType::f8_e5m2, scalar(0x1p-12));
       const Tensor q_lhs = fp8::quantize(lhs, DType::f8_e4m3, scalar(0x1p-6));
       const Tensor q_rhs = fp8::quantize(rhs, DType::f8_e4m3, scalar(0x1p-7));
-      EXPECT_TRUE(same_bits(gradients.lhs,
+      EXPECT_TRUE(same_bits(*gradients.lhs,
                             fp8::dequantize(dot_general_transpose_lhs(q_g, c.lhs, q_rhs, c.dims),
                                             DType::f32, scalar(0x1p-19))
                                 .astype(type)));
-      EXPECT_TRUE(same_bits(gradients.rhs,
+      EXPECT_TRUE(same_bits(*gradients.rhs,
                             fp8::dequantize(dot_general_transpose_rhs(q_g, q_lhs, c.rhs, c.dims),
                                             DType::f32, scalar(0x1p-18))
                                 .astype(type)));
@@ -119,6 +119,23 @@ TEST(ScaledDot, NanReachesTheAmaxAndTheResult) {
   EXPECT_EQ(dot.value.values<float>()[3], 40);
 }
 
+// In one matrix of two: that one is NaN, forward and backward.
+TEST(ScaledDot, NanWithCurrentScalingReachesItsMatrix) {
+  const ScaledDotRecipes recipes{{.scaling = Scaling::current},
+                                 {.scaling = Scaling::current},
+                                 {.format = Format::e5m2, .scaling = Scaling::current}};
+  std::vector<float> values(2 * 3 * 40, 448.0f);  // the scale is 1
+  values[3] = std::numeric_limits<float>::infinity();
+  const Tensor lhs = Tensor::from(values, {2, 3, 40}),
+               rhs = Tensor::full(DType::f32, {2, 40, 5}, 448);
+  const DotDimensionNumbers dims{{2}, {1}, {0}, {0}};
+  const ScaledDot dot = scaled_dot(lhs, rhs, dims, recipes, DType::f32, true);
+  EXPECT_TRUE(std::isnan(dot.value.values<float>()[0]));
+  EXPECT_EQ(dot.value.values<float>()[15], 448.0f * 448 * 40);
+  const Tensor g = Tensor::full(DType::f32, {2, 3, 5}, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_TRUE(std::isnan(scaled_dot_gradients(*dot.kept, g, recipes).rhs->values<float>()[0]));
+}
+
 TEST(ScaledDot, RunsFp8ProductsForwardAndBackward) {
   KernelLog log;
   const Tensor lhs = normals({4, 32}, 1), rhs = normals({32, 16}, 2);
@@ -128,6 +145,11 @@ TEST(ScaledDot, RunsFp8ProductsForwardAndBackward) {
   EXPECT_EQ(log.count(Format::e5m2, Format::e4m3fn), 1u);
   EXPECT_EQ(log.count(Format::e4m3fn, Format::e5m2), 1u);
   EXPECT_EQ(log.runs().size(), 3u);
+  const ScaledDotGradients of_rhs =
+      scaled_dot_gradients(*dot.kept, normals({4, 16}, 3), {}, {.lhs = false});
+  EXPECT_EQ(log.runs().size(), 4u);
+  EXPECT_FALSE(of_rhs.lhs);
+  EXPECT_TRUE(of_rhs.rhs);
   EXPECT_NE(to_string(log.runs()[1]).find("e5m2 x e4m3fn -> f32, 4 x 32 x 16"), std::string::npos);
 }
 

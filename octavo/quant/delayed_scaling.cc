@@ -7,12 +7,17 @@
 namespace octavo {
 
 float delayed_scale(float amax, float scale, float fp8_max, int margin, Fp8Semantics semantics) {
-  constexpr float kLargest = std::numeric_limits<float>::max();
-  const bool has_amax = amax > 0.0f && std::isfinite(amax);
-  float factor = has_amax ? (fp8_max / amax) / std::ldexp(1.0f, margin) : 1.0f / scale;
-  if (semantics == Fp8Semantics::guarded) {
-    if (has_amax) factor = std::min(factor, kLargest);
-    if (!(factor > 0.0f && std::isfinite(factor))) factor = 1.0f;
+  const bool is_guarded = semantics == Fp8Semantics::guarded;
+  const auto is_scale = [](float x) { return x > 0.0f && std::isfinite(x); };
+  if (!(amax > 0.0f && std::isfinite(amax))) {
+    const float kept = 1.0f / (1.0f / scale);
+    // Two reciprocals lose the scales at both ends of the range.
+    return is_guarded && !is_scale(kept) ? (is_scale(scale) ? scale : 1.0f) : kept;
+  }
+  float factor = (fp8_max / amax) / std::ldexp(1.0f, margin);
+  if (is_guarded) {
+    factor =
+        std::clamp(factor, std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
   }
   return 1.0f / factor;
 }

@@ -13,8 +13,8 @@ enum class Fp8Semantics : std::uint8_t { guarded, flax_exact };
 
 // With f = (fp8_max / amax) / 2^margin where amax is positive and finite, else 1 / scale: 1 / f, in
 // f32, each step rounded. A margin leaves that many bits of headroom.
-// Guarded: an f beyond the largest float is the largest float, so that no scale becomes 0, and one
-// that is no positive number, from a scale that is none, is 1.
+// Guarded: f is limited to the normal floats, so that no scale becomes 0 or infinite; a scale that
+// is kept is kept at the ends of the range too, and one that is no positive number becomes 1.
 float delayed_scale(float amax, float scale, float fp8_max, int margin = 0,
                     Fp8Semantics semantics = Fp8Semantics::guarded);
 

@@ -61,6 +61,19 @@ TEST(DelayedScale, TinyAmaxGivesNoZeroScale) {
   EXPECT_GT(delayed_scale(1.4e-36f, 1, 448, 0, kExact), 0);
 }
 
+// Of the guards and of the other end: their reciprocals, or those of these, are infinite.
+TEST(DelayedScale, KeepsScalesAtTheEndsOfTheRange) {
+  for (const float scale :
+       {0x1p-149f, 0x1p-128f, 0x1p-126f, 0x1p126f, std::numeric_limits<float>::max()}) {
+    EXPECT_EQ(delayed_scale(0, scale, 448), scale);
+    EXPECT_EQ(delayed_scale(kNan, scale, 448), scale);
+  }
+  const float least = delayed_scale(1e-40f, 1, 448);
+  EXPECT_EQ(delayed_scale(0, least, 448), least);
+  const float widest = delayed_scale(std::numeric_limits<float>::max(), 1, 448, 120);
+  EXPECT_TRUE(std::isfinite(widest)) << widest;
+}
+
 TEST(DelayedScale, ScaleThatIsNoneBecomesOne) {
   for (const float scale : {0.0f, kInf, kNan, -1.0f}) {
     EXPECT_EQ(delayed_scale(0, scale, 448), 1) << scale;

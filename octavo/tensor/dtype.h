@@ -50,6 +50,12 @@ inline bool is_fp8(DType dtype) {
          dtype == DType::f8_e5m2fnuz;
 }
 
+// The type of an operation on both, as JAX promotes floating-point types: bf16 and f16 to f32.
+inline DType promoted(DType a, DType b) {
+  if (a == b) return a;
+  return a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
+}
+
 // What a weight can be quantized from, and dequantized to.
 inline bool is_wide_float(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f32;

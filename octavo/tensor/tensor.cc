@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "octavo/base/error.h"
+#include "octavo/base/thread_pool.h"
 #include "octavo/formats/convert.h"
 
 namespace octavo {
@@ -58,6 +60,12 @@ void read_all(const Tensor& from, std::span<double> to) {
   }
 }
 
+// Toward zero, as XLA: NaN is 0, what lies beyond is the nearest.
+std::int32_t to_i32(double x) {
+  constexpr double kLeast = -0x1p31, kMost = 0x1p31 - 1;
+  return std::isnan(x) ? 0 : static_cast<std::int32_t>(std::clamp(x, kLeast, kMost));
+}
+
 void write_all(std::span<const double> from, Tensor& to) {
   const auto cast = [&]<class T>(std::span<T> values) {
     std::ranges::transform(from, values.begin(), [](double x) { return static_cast<T>(x); });
@@ -68,7 +76,8 @@ void write_all(std::span<const double> from, Tensor& to) {
     case DType::f64:
       return cast(to.mutable_values<double>());
     case DType::i32:
-      return cast(to.mutable_values<std::int32_t>());
+      std::ranges::transform(from, to.mutable_values<std::int32_t>().begin(), to_i32);
+      return;
     case DType::bf16:
       return encode_all<Format::bf16>(from, to);
     case DType::f16:
@@ -96,6 +105,18 @@ std::uint16_t bf16_of(float x) {
 
 float decode_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+// to[i] = f(from[i]), on all threads where there is enough to do.
+template <class From, class To, class F>
+void convert_all(std::span<const From> from, std::span<To> to, const F& f) {
+  constexpr std::size_t kAlone = 1 << 16;  // what one thread does before another has woken up
+  ThreadPool& pool = *default_context().pool;
+  const int parts = from.size() <= kAlone ? 1 : pool.threads();
+  pool.run(parts, [&](int part) {
+    const Range mine = split(from.size(), 32, parts, part);
+    for (std::size_t i = mine.begin; i < mine.end; ++i) to[i] = f(from[i]);
+  });
 }
 
 std::size_t checked_bytes(DType dtype, const Shape& shape) {
@@ -194,13 +215,11 @@ Tensor Tensor::astype(DType dtype) const {
   if (dtype == dtype_) return *this;
   Tensor result(dtype, shape_);
   if (dtype_ == DType::f32 && dtype == DType::bf16) {
-    std::ranges::transform(values<float>(), result.mutable_values<std::uint16_t>().begin(),
-                           bf16_of);
+    convert_all(values<float>(), result.mutable_values<std::uint16_t>(), bf16_of);
     return result;
   }
   if (dtype_ == DType::bf16 && dtype == DType::f32) {
-    std::ranges::transform(values<std::uint16_t>(), result.mutable_values<float>().begin(),
-                           decode_bf16);
+    convert_all(values<std::uint16_t>(), result.mutable_values<float>(), decode_bf16);
     return result;
   }
   std::vector<double> all(size_);

@@ -16,7 +16,8 @@
 namespace octavo {
 
 // The element types of C++ behind a DType: float (f32), double (f64), std::int32_t (i32),
-// std::uint16_t (bits of bf16 and f16), std::uint8_t (u8 and codes of 8-bit formats).
+// std::uint32_t (u32, and the bits of f32), std::uint16_t (bits of bf16 and f16), std::uint8_t (u8
+// and codes of 8-bit formats).
 template <class T>
 bool holds(DType dtype);
 
@@ -25,7 +26,7 @@ bool holds(DType dtype);
 class Tensor {
  public:
   Tensor() : Tensor(DType::f32, {0}) {}
-  // Uninitialized. ContractError: elements that do not fill whole bytes, more than memory can hold.
+  // Uninitialized. ContractError: elements that do not fill whole bytes, sizes beyond 2^63.
   Tensor(DType dtype, Shape shape);
 
   static Tensor full(DType dtype, Shape shape, double value);
@@ -60,6 +61,10 @@ class Tensor {
     return {reinterpret_cast<T*>(storage_->data()), size_};
   }
   const void* data() const { return storage_->data(); }
+  void* mutable_data() {
+    check_owned();
+    return storage_->data();
+  }
 
   // Of floating-point and i32 tensors.
   double item() const;                   // ContractError: other than one element

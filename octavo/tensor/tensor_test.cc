@@ -63,6 +63,10 @@ TEST(Tensor, CastsRoundOnce) {
               encode<Format::e4m3fn>(values[i], kEven, Overflow::special));
     EXPECT_EQ(f64.values<double>()[i], values[i]);
   }
+  EXPECT_THAT(Tensor::from({1.9f, -1.9f, 3e9f, -kInf, std::nanf("")}, {5})
+                  .astype(DType::i32)
+                  .values<std::int32_t>(),
+              ::testing::ElementsAre(1, -1, 2147483647, -2147483648, 0));
   const Tensor nan = Tensor::from({std::nanf("")}, {1}).astype(DType::bf16);
   EXPECT_TRUE(std::isnan(nan.item()));
   EXPECT_TRUE(std::isnan(nan.astype(DType::f32).item()));

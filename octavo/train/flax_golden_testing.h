@@ -67,7 +67,7 @@ inline Tensor row(const Tensor& x, std::size_t i) {
   const Shape shape(x.shape().begin() + 1, x.shape().end());
   Tensor result(x.dtype(), shape);
   const auto* from = static_cast<const std::byte*>(x.data()) + i * result.bytes();
-  std::copy_n(from, result.bytes(), static_cast<std::byte*>(const_cast<void*>(result.data())));
+  std::copy_n(from, result.bytes(), static_cast<std::byte*>(result.mutable_data()));
   return result;
 }
 

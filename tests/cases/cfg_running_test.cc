@@ -118,7 +118,7 @@ TEST(Cfg11, EverySpellingOfKvScalesIsUnderstood) {
     TinyModel model = tiny_model("llama3");
     model.tensors[std::string("model.layers.1.self_attn.") + name] = f32({0.125f});
     const Quality run = quality(model);
-    EXPECT_THAT(run.err, HasSubstr("1 scales of queries, keys and values in the files (0.125 to"));
+    EXPECT_THAT(run.err, HasSubstr("1 scale of queries, keys and values in the files (0.125 to"));
     EXPECT_EQ(run.negative_log_likelihood, expected);
   }
 }

@@ -54,7 +54,7 @@ double ceiling_of(const std::string& err) {
   return 1e6 * std::stod(found[1]);
 }
 
-TEST(Memory, QuantizingAtLoadStaysBelowThePrintedCeiling) {
+TEST(LoadMemory, QuantizingAtLoadStaysBelowThePrintedCeiling) {
   if (built_with_sanitizers()) GTEST_SKIP() << "sanitizers take memory of their own";
   const TempDir dir;
   const std::string model = write_wide_model(dir / "model");

@@ -1,0 +1,12 @@
+# The program of README.md that begins with "// training.cc", as a file that is built and run.
+file(READ ${PROJECT_SOURCE_DIR}/README.md readme)
+string(REGEX MATCH "```cpp\n(// training\\.cc[^`]*)```" found "${readme}")
+if(NOT found)
+  message(FATAL_ERROR "README.md has no program that begins with // training.cc")
+endif()
+file(CONFIGURE OUTPUT readme_training.cc CONTENT "${CMAKE_MATCH_1}" @ONLY)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/README.md)
+add_executable(readme_training ${CMAKE_CURRENT_BINARY_DIR}/readme_training.cc)
+target_link_libraries(readme_training PRIVATE octavo::train octavo_build_flags)
+add_test(NAME Readme.TrainingProgramRuns COMMAND readme_training)
+set_tests_properties(Readme.TrainingProgramRuns PROPERTIES LABELS fast)
