@@ -8,7 +8,7 @@
 
 #include "octavo/autograd/tape.h"
 #include "octavo/base/error.h"
-#include "octavo/base/thread_pool.h"
+#include "octavo/base/for_rows.h"
 
 namespace octavo::optim {
 namespace {
@@ -18,25 +18,13 @@ std::string below(std::string_view prefix, std::string_view path) {
   return fmt::format("{}/{}", prefix, path.substr(path.find('/') + 1));
 }
 
-// Elements of one parameter in pieces that threads share.
-template <class Body>
-void over_elements(std::size_t size, const Body& body) {
-  constexpr std::size_t kAlone = 1 << 14;  // what one thread does before another has woken up
-  const Context& context = default_context();
-  const int parts = size <= kAlone ? 1 : context.pool->threads();
-  context.pool->run(parts, [&](int part) {
-    const Range mine = split(size, 16, parts, part);
-    body(mine.begin, mine.end);
-  });
-}
-
 // f(i) for each element of a new f32 tensor of that shape.
 template <class F>
 Tensor elements(const Shape& shape, const F& f) {
   Tensor result(DType::f32, shape);
   const std::span<float> to = result.mutable_values<float>();
-  over_elements(to.size(), [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) to[i] = f(i);
+  for_rows(default_context(), to.size(), to.size(), [&](const Range& mine) {
+    for (std::size_t i = mine.begin; i < mine.end; ++i) to[i] = f(i);
   });
   return result;
 }

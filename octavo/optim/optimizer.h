@@ -48,7 +48,8 @@ GradientTransformation clip_by_global_norm(double max_norm);
 GradientTransformation freeze(Mask mask);
 
 // Parameters of a narrow type are updated through f32 copies, which are the state's "master/":
-// updates are what brings a parameter to its copy, rounded.
+// updates are what brings a parameter to its copy, rounded. (The difference is an f32: of one that
+// shrinks by more than 2^16 in a step it lacks bits, up to 2^-24 of the old value, until the next.)
 GradientTransformation with_master_weights(GradientTransformation inner);
 
 struct Sgd {
