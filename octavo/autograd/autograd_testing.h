@@ -13,6 +13,7 @@
 
 #include "octavo/autograd/value_and_grad.h"
 #include "octavo/base/error.h"
+#include "octavo/tensor/tensor_testing.h"
 
 namespace octavo::testing {
 
@@ -31,11 +32,6 @@ inline Tensor integers(std::mt19937& random, const Shape& shape, DType dtype = D
   std::vector<float> values(*element_count(shape));
   for (float& v : values) v = static_cast<float>(static_cast<int>(random() % 9) - 4);
   return Tensor::from(values, shape, dtype);
-}
-
-inline std::vector<double> doubles(const Tensor& x) {
-  const Tensor wide = x.astype(DType::f64);
-  return {wide.values<double>().begin(), wide.values<double>().end()};
 }
 
 // x with `step` added to one element.

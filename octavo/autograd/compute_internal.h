@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "octavo/base/error.h"
-#include "octavo/base/thread_pool.h"
+#include "octavo/base/for_rows.h"
 #include "octavo/tensor/tensor.h"
 
 namespace octavo {
@@ -81,25 +81,11 @@ T lane_sum(std::size_t n, const F& f) {
   return lanes[0];
 }
 
-// Calls body(begin, end) for pieces of [0, count) on the threads of default_context(), where `cost`
-// elements are touched for each. What is computed must not depend on the cut.
+// for_rows on default_context(): body(begin, end), where `cost` elements are touched for each.
 template <class Body>
 void for_pieces(std::size_t count, std::size_t cost, const Body& body) {
-  constexpr std::size_t kElements = 1 << 15;  // some 20 us: less than a call of two threads gains
-  ThreadPool& pool = *default_context().pool;
-  const std::size_t pieces =
-      std::min(static_cast<std::size_t>(pool.threads()), count * cost / kElements);
-  if (pieces < 2) {
-    body(std::size_t{0}, count);
-    return;
-  }
-  pool.run(static_cast<int>(pieces), [&](int part) {
-    const Range range = split(count, 1, static_cast<int>(pieces), part);
-    body(range.begin, range.end);
-  });
+  for_rows(default_context(), count, count * cost,
+           [&](const Range& range) { body(range.begin, range.end); });
 }
-
-// An axis of x; a negative one counts from the end. ContractError: one that is not there.
-std::size_t axis_at(const char* operation, const Shape& shape, int axis);
 
 }  // namespace octavo

@@ -10,6 +10,7 @@
 
 #include "octavo/autograd/value_and_grad.h"
 #include "octavo/base/error.h"
+#include "octavo/tensor/tensor_testing.h"
 
 namespace octavo {
 namespace {
@@ -76,18 +77,8 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-// Small integers, so that sums are exact.
-Tensor integers(const Shape& shape, std::uint32_t seed, DType dtype = DType::f64) {
-  std::vector<float> values(*element_count(shape));
-  for (float& value : values) {
-    seed = seed * 1664525u + 1013904223u;
-    value = static_cast<float>(seed >> 16 & 7u) - 3.0f;
-  }
-  return Tensor::from(values, shape, dtype);
-}
-
-std::vector<double> doubles(const Tensor& x) {
-  return {x.values<double>().begin(), x.values<double>().end()};
+Tensor wide_integers(const Shape& shape, std::uint32_t seed) {
+  return integers(shape, seed, DType::f64);
 }
 
 // The sum over all letters of products, from its definition.
@@ -131,7 +122,7 @@ Tensor by_definition(const Case& c, const std::vector<double>& lhs,
 TEST(Einsum, IsTheSumOverAllLetters) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.equation);
-    const Tensor lhs = integers(c.lhs, 1), rhs = integers(c.rhs, 2);
+    const Tensor lhs = wide_integers(c.lhs, 1), rhs = wide_integers(c.rhs, 2);
     const Tensor expected = by_definition(c, doubles(lhs), doubles(rhs));
     EXPECT_TRUE(same_bits(einsum(c.equation, lhs, rhs).value(), expected));
     const Tensor narrow =
@@ -145,8 +136,8 @@ TEST(Einsum, IsTheSumOverAllLetters) {
 TEST(Einsum, GradientsAreCentralDifferences) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.equation);
-    const Tensor lhs = integers(c.lhs, 3), rhs = integers(c.rhs, 4);
-    const Tensor g = integers(einsum_shapes(c.equation, c.lhs, c.rhs).result, 5);
+    const Tensor lhs = wide_integers(c.lhs, 3), rhs = wide_integers(c.rhs, 4);
+    const Tensor g = wide_integers(einsum_shapes(c.equation, c.lhs, c.rhs).result, 5);
     const auto loss = [&](const std::vector<double>& x, const std::vector<double>& y) {
       const std::vector<double> result = doubles(by_definition(c, x, y));
       return std::inner_product(result.begin(), result.end(), g.values<double>().begin(), 0.0);
@@ -189,7 +180,7 @@ TEST(Einsum, WhatIsSummedOrRepeatedIsReducedBeforeTheProduct) {
     EXPECT_EQ(b.shape(), (Shape{2, 4}));  // summed over l
     return dot_general(a, b, dims);
   };
-  einsum("iij,ikl->ik", integers({2, 2, 3}, 1), integers({2, 4, 5}, 2), inner);
+  einsum("iij,ikl->ik", wide_integers({2, 2, 3}, 1), wide_integers({2, 4, 5}, 2), inner);
 }
 
 TEST(Einsum, ShapesOfABias) {
@@ -226,7 +217,7 @@ TEST(Einsum, RefusalsSayWhatIsWrongWhere) {
   for (const Refused& c : refused) {
     SCOPED_TRACE(c.equation);
     try {
-      einsum(c.equation, integers(c.lhs, 1), integers(c.rhs, 2));
+      einsum(c.equation, wide_integers(c.lhs, 1), wide_integers(c.rhs, 2));
       ADD_FAILURE() << "was not refused";
     } catch (const ContractError& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr(c.message));
@@ -235,9 +226,9 @@ TEST(Einsum, RefusalsSayWhatIsWrongWhere) {
 }
 
 TEST(Diagonal, Refusals) {
-  EXPECT_THROW(diagonal(integers({2, 3}, 1), 0, 1), ContractError);
-  EXPECT_THROW(diagonal(integers({2, 2}, 1), 1, 1), ContractError);
-  EXPECT_THROW(diagonal(integers({2, 2}, 1), 0, 2), ContractError);
+  EXPECT_THROW(diagonal(wide_integers({2, 3}, 1), 0, 1), ContractError);
+  EXPECT_THROW(diagonal(wide_integers({2, 2}, 1), 1, 1), ContractError);
+  EXPECT_THROW(diagonal(wide_integers({2, 2}, 1), 0, 2), ContractError);
 }
 
 }  // namespace

@@ -53,6 +53,27 @@ Tensor broadcast(const Tensor& x, const Shape& shape) {
   });
 }
 
+Tensor divided(const Tensor& x, std::size_t count) {
+  return compute(x.dtype(), x.shape(), [&]<class T>(std::span<T> to) {
+    const Values<T> from(x);
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i] / static_cast<T>(count);
+  });
+}
+
+// Of `top`, whose shape broadcasts to x's: how many elements of x each equals.
+template <class T>
+std::vector<T> winners(const Tensor& x, const Tensor& top) {
+  const Values<T> from(x), largest(top);
+  std::vector<T> counts(top.size());
+  for_runs(top.shape(), x.shape(), [&](std::size_t begin, std::size_t count, BroadcastRun run) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t at = run.begin + i * run.step;
+      counts[at] += from[begin + i] == largest[at];
+    }
+  });
+  return counts;
+}
+
 }  // namespace
 
 Variable reshape(const Variable& x, Shape shape) {
@@ -62,13 +83,9 @@ Variable reshape(const Variable& x, Shape shape) {
 }
 
 Variable transpose(const Variable& x, const ops::Axes& order) {
-  Tensor value = ops::transpose(x.value(), order);
-  ops::Axes inverse(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) inverse[order[i]] = i;
-  return record("transpose", std::move(value), std::span(&x, 1),
-                [inverse](const Tensor& g) -> std::vector<Cotangent> {
-                  return {ops::transpose(g, inverse)};
-                });
+  return record(
+      "transpose", ops::transpose(x.value(), order), std::span(&x, 1),
+      [order](const Tensor& g) -> std::vector<Cotangent> { return {ops::in_order_of(g, order)}; });
 }
 
 Variable broadcast_to(const Variable& x, const Shape& shape) {
@@ -91,17 +108,6 @@ Variable sum(const Variable& x, const ops::Axes& axes) {
 
 Variable sum(const Variable& x) { return sum(x, all_axes(x)); }
 
-namespace {
-
-Tensor divided(const Tensor& x, std::size_t count) {
-  return compute(x.dtype(), x.shape(), [&]<class T>(std::span<T> to) {
-    const Values<T> from(x);
-    for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i] / static_cast<T>(count);
-  });
-}
-
-}  // namespace
-
 Variable mean(const Variable& x, const ops::Axes& axes) {
   const Variable total = sum(x, axes);
   std::size_t count = 1;
@@ -111,24 +117,6 @@ Variable mean(const Variable& x, const ops::Axes& axes) {
 }
 
 Variable mean(const Variable& x) { return mean(x, all_axes(x)); }
-
-namespace {
-
-// Of `top`, whose shape broadcasts to x's: how many elements of x each equals.
-template <class T>
-std::vector<T> winners(const Tensor& x, const Tensor& top) {
-  const Values<T> from(x), largest(top);
-  std::vector<T> counts(top.size());
-  for_runs(top.shape(), x.shape(), [&](std::size_t begin, std::size_t count, BroadcastRun run) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t at = run.begin + i * run.step;
-      counts[at] += from[begin + i] == largest[at];
-    }
-  });
-  return counts;
-}
-
-}  // namespace
 
 Variable max(const Variable& x, const ops::Axes& axes) {
   const Reduced to = reduced("max", x.shape(), axes);

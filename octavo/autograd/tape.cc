@@ -6,6 +6,7 @@
 #include "octavo/base/error.h"
 
 namespace octavo {
+
 Tensor accumulate(const Tensor& a, const Tensor& b, Accumulation accumulation) {
   return compute(a.dtype(), a.shape(), [&]<class T>(std::span<T> to) {
     const Values<T> x(a), y(b);

@@ -12,8 +12,7 @@ namespace {
 
 bool is_differentiable(DType dtype) { return is_wide_float(dtype) || dtype == DType::f64; }
 
-Tensor no_gradient(const Variable& variable, bool is_state, Fp8Semantics semantics) {
-  if (is_state && semantics == Fp8Semantics::guarded) return variable.value();
+Tensor no_gradient(const Variable& variable) {
   const bool is_maximum = variable.accumulation() == Accumulation::maximum;
   return Tensor::full(variable.dtype(), variable.shape(),
                       is_maximum ? -std::numeric_limits<double>::infinity() : 0.0);
@@ -49,8 +48,8 @@ ValueAndGrad value_and_grad_at(const LossFunction& f, const Variables& variables
   ValueAndGrad result{loss.value(), {}};
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const bool is_state = collection_of(paths[i]) == kOverwriteWithGradient;
-    result.grads.set(paths[i], cotangents[i] ? std::move(*cotangents[i])
-                                             : no_gradient(watched[i], is_state, semantics));
+    if (!cotangents[i] && is_state && semantics == Fp8Semantics::guarded) continue;
+    result.grads.set(paths[i], cotangents[i] ? std::move(*cotangents[i]) : no_gradient(watched[i]));
   }
   return result;
 }

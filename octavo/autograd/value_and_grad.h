@@ -13,16 +13,17 @@ namespace octavo {
 
 struct ValueAndGrad {
   Tensor value;     // scalar, of f's type
-  Variables grads;  // for every floating-point variable, under its path, of its shape and type
+  Variables grads;  // by floating-point variables, under their paths, of their shapes and types
 };
 
 using LossFunction = std::function<Variable(const Variables&)>;
 
 // The value of f at `variables`, which is a scalar, and its gradient by each of them. "Gradients"
 // of the overwrite-with-gradient collection are its new values (TrainState::apply_gradients).
-// Guarded: what uses a value of that collection several times accumulates by maximum, and a value
-// that nothing used keeps what it is. As in Flax: uses add up, unless f casts to fp32_max_grad, and
-// an unused one becomes 0, or minus infinity.
+// Guarded: what uses a value of that collection several times accumulates by maximum, and one that
+// nothing used is not among the gradients: it stays what it is, and in a sum of microbatches
+// (optim::accumulate) no history that was not rotated meets one that was. As in Flax: uses add up,
+// unless f casts to fp32_max_grad, and an unused one becomes 0, or minus infinity.
 // ContractError: f gives no scalar, or no floating-point one.
 ValueAndGrad value_and_grad_at(const LossFunction& f, const Variables& variables,
                                Fp8Semantics semantics = Fp8Semantics::guarded);

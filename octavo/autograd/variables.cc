@@ -34,24 +34,11 @@ void Variables::set(std::string_view path, Variable value) {
   map_.insert_or_assign(std::string(path), std::move(value));
 }
 
-void Variables::erase(std::string_view path) {
-  if (const auto found = map_.find(path); found != map_.end()) map_.erase(found);
-}
-
 bool Variables::has_collection(std::string_view name) const {
   for (const auto& [path, variable] : map_) {
     if (collection_of(path) == name) return true;
   }
   return false;
-}
-
-std::vector<std::string> Variables::collections() const {
-  std::vector<std::string> names;
-  for (const auto& [path, variable] : map_) {
-    if (names.empty() || names.back() != collection_of(path))
-      names.emplace_back(collection_of(path));
-  }
-  return names;
 }
 
 Variables Variables::collection(std::string_view name) const {

@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "octavo/autograd/variable.h"
 
@@ -31,13 +30,11 @@ class Variables {
   const Tensor& value(std::string_view path) const { return at(path).value(); }
   // ContractError: a path that is no names joined by '/'.
   void set(std::string_view path, Variable value);
-  void erase(std::string_view path);
 
   Map::const_iterator begin() const { return map_.begin(); }
   Map::const_iterator end() const { return map_.end(); }
 
   bool has_collection(std::string_view name) const;
-  std::vector<std::string> collections() const;
   // Those of one collection, with their whole paths; and all others.
   Variables collection(std::string_view name) const;
   Variables without(std::string_view name) const;

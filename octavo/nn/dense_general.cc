@@ -45,10 +45,6 @@ void check_batch(const DenseGeneral& layer, const Shape& x) {
   }
 }
 
-std::uint64_t product(const Shape& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies<>());
-}
-
 Shape joined(Shape a, const Shape& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -76,13 +72,14 @@ Variable DenseGeneral::operator()(const Scope& scope, const Variable& x) const {
   Shape in;
   for (const std::size_t index : contracting) in.push_back(x.shape()[index]);
 
-  const Initializer matrix =
-      reshaped(kernel_init, {product(batch_shape) * product(in), product(out)});
+  const Initializer matrix = reshaped(
+      kernel_init, {*element_count(batch_shape) * *element_count(in), *element_count(out)});
   const Variable kernel =
       scope.param("kernel", matrix, joined(joined(batch_shape, in), out), param_dtype);
   std::optional<Variable> bias;
   if (use_bias) {
-    bias = scope.param("bias", reshaped(bias_init, {product(batch_shape) * product(out)}),
+    bias = scope.param("bias",
+                       reshaped(bias_init, {*element_count(batch_shape) * *element_count(out)}),
                        joined(batch_shape, out), param_dtype);
   }
   const DType type = compute_type("DenseGeneral", dtype, {x.dtype(), kernel.dtype()});

@@ -66,7 +66,7 @@ Initializer glorot_uniform() {
   return [](const Rng& rng, const Shape& shape, DType dtype) {
     const Fans fans = fans_of(shape);
     const auto limit = static_cast<float>(std::sqrt(6 / (fans.in + fans.out)));
-    return uniform(rng, shape, -limit, limit).astype(dtype);
+    return scaled(uniform(rng, shape, -1, 1), limit, dtype);
   };
 }
 

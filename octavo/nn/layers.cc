@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "octavo/base/error.h"
+#include "octavo/base/for_rows.h"
 #include "octavo/kernels/select.h"
 #include "octavo/ops/attention.h"
-#include "octavo/ops/for_rows.h"
 #include "octavo/ops/weight_packer.h"
 
 namespace octavo::nn {
@@ -41,7 +41,7 @@ Value rms_norm(const Step& step, const Value& x, std::span<const float> weight, 
   const kernels::TransformerKernels& kernels = selected();
   const std::size_t per_row = x.cols / size;
   const Value y = step.value(x.rows, x.cols);
-  ops::for_rows(step.context, x.rows, x.rows * x.cols, [&](const Range& rows) {
+  for_rows(step.context, x.rows, x.rows * x.cols, [&](const Range& rows) {
     kernels.rms_norm({x.row(rows.begin), size, weight.data(), eps,
                       (rows.end - rows.begin) * per_row, size, y.row(rows.begin), size});
   });
@@ -53,7 +53,7 @@ void add(const Step& step, const Value& x, const Value& y) {
     refuse("add", x, fmt::format("({}, {}) as y has", y.rows, y.cols));
   }
   const kernels::TransformerKernels& kernels = selected();
-  ops::for_rows(step.context, x.rows, x.rows * x.cols, [&](const Range& rows) {
+  for_rows(step.context, x.rows, x.rows * x.cols, [&](const Range& rows) {
     kernels.add(x.row(rows.begin), y.row(rows.begin), (rows.end - rows.begin) * x.cols);
   });
 }
@@ -64,7 +64,7 @@ Value silu_mul(const Step& step, const Value& gate, const Value& up) {
   }
   const kernels::TransformerKernels& kernels = selected();
   const Value y = step.value(gate.rows, gate.cols);
-  ops::for_rows(step.context, gate.rows, 4 * gate.rows * gate.cols, [&](const Range& rows) {
+  for_rows(step.context, gate.rows, 4 * gate.rows * gate.cols, [&](const Range& rows) {
     kernels.silu_mul(gate.row(rows.begin), up.row(rows.begin), y.row(rows.begin),
                      (rows.end - rows.begin) * gate.cols);
   });
@@ -80,7 +80,7 @@ void rope(const Step& step, const Value& x, const Rotation& rotation, std::size_
                        rotation.cos.rows));
   }
   const kernels::TransformerKernels& kernels = selected();
-  ops::for_rows(step.context, x.rows, x.rows * x.cols, [&](const Range& rows) {
+  for_rows(step.context, x.rows, x.rows * x.cols, [&](const Range& rows) {
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
       kernels.rope(
           {x.row(i), x.cols / head_dim, head_dim, half, rotation.cos.row(i), rotation.sin.row(i)});

@@ -14,21 +14,12 @@
 #include "octavo/autograd/shape.h"
 #include "octavo/autograd/value_and_grad.h"
 #include "octavo/nn/scope.h"
+#include "octavo/tensor/tensor_testing.h"
 
 namespace octavo::nn {
 
 // Where the tests put what is no variable of a layer, to differentiate by it too.
 inline constexpr const char* kX = "inputs/x";
-
-// Small integers, so that sums are exact.
-inline Tensor integers(const Shape& shape, std::uint32_t seed, DType dtype = DType::f32) {
-  std::vector<float> values(*element_count(shape));
-  for (float& value : values) {
-    seed = seed * 1664525u + 1013904223u;
-    value = static_cast<float>(seed >> 16 & 7u) - 3.0f;
-  }
-  return Tensor::from(values, shape, dtype);
-}
 
 inline Initializer integer_init(std::uint32_t seed) {
   return
@@ -42,11 +33,6 @@ inline Tensor representable(const Tensor& x, DType format) {
 
 inline Variable dot_with(const Variable& y, const Tensor& g) {
   return sum(y * Variable(g.astype(y.dtype())));
-}
-
-inline std::vector<double> doubles(const Tensor& x) {
-  const Tensor wide = x.astype(DType::f64);
-  return {wide.values<double>().begin(), wide.values<double>().end()};
 }
 
 inline std::map<std::string, Shape> shapes_of(const Variables& variables) {

@@ -24,8 +24,6 @@ Scope Scope::apply(const Variables& variables, std::optional<Rng> rng) {
   return Scope(std::make_shared<ScopeRun>(ScopeRun{false, variables, rng, 0}), "");
 }
 
-bool Scope::is_initializing() const { return run_->is_initializing; }
-
 const Variables& Scope::made() const { return run_->variables; }
 
 std::string Scope::full_path(std::string_view collection, std::string_view name) const {

@@ -24,7 +24,6 @@ class Scope {
   static Scope init(const Rng& rng);
   static Scope apply(const Variables& variables, std::optional<Rng> rng = {});
 
-  bool is_initializing() const;
   // What init made.
   const Variables& made() const;
 

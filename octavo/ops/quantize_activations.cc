@@ -8,9 +8,9 @@
 
 #include "octavo/base/ceil_div.h"
 #include "octavo/base/error.h"
+#include "octavo/base/for_rows.h"
 #include "octavo/formats/traits.h"
 #include "octavo/kernels/select.h"
-#include "octavo/ops/for_rows.h"
 #include "octavo/ops/gemm_internal.h"
 #include "octavo/ops/quantize_activations_internal.h"
 #include "octavo/quant/scale_rule.h"

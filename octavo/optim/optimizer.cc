@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "octavo/autograd/tape.h"
 #include "octavo/base/error.h"
-#include "octavo/base/thread_pool.h"
+#include "octavo/base/for_rows.h"
 
 namespace octavo::optim {
 namespace {
@@ -17,25 +18,13 @@ std::string below(std::string_view prefix, std::string_view path) {
   return fmt::format("{}/{}", prefix, path.substr(path.find('/') + 1));
 }
 
-// Elements of one parameter in pieces that threads share.
-template <class Body>
-void over_elements(std::size_t size, const Body& body) {
-  constexpr std::size_t kAlone = 1 << 14;  // what one thread does before another has woken up
-  const Context& context = default_context();
-  const int parts = size <= kAlone ? 1 : context.pool->threads();
-  context.pool->run(parts, [&](int part) {
-    const Range mine = split(size, 16, parts, part);
-    body(mine.begin, mine.end);
-  });
-}
-
 // f(i) for each element of a new f32 tensor of that shape.
 template <class F>
 Tensor elements(const Shape& shape, const F& f) {
   Tensor result(DType::f32, shape);
   const std::span<float> to = result.mutable_values<float>();
-  over_elements(to.size(), [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) to[i] = f(i);
+  for_rows(default_context(), to.size(), to.size(), [&](const Range& mine) {
+    for (std::size_t i = mine.begin; i < mine.end; ++i) to[i] = f(i);
   });
   return result;
 }
@@ -52,8 +41,10 @@ Variables zeros_like(std::string_view prefix, const Variables& params) {
 
 constexpr const char* kCount = "count";
 
+// Stays at the largest i32, as optax's.
 Tensor count_of(std::int64_t count) {
-  const auto value = static_cast<std::int32_t>(count);
+  constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
+  const auto value = static_cast<std::int32_t>(std::min(count, kLargest));
   return Tensor::from_ids(std::span(&value, 1), {});
 }
 
@@ -83,7 +74,7 @@ GradientTransformation trace(double momentum, bool nesterov) {
   const auto decay = static_cast<float>(momentum);
   return {[](const Variables& params) { return zeros_like("trace", params); },
           [=](const Variables& grads, const Variables& state, const Variables&) {
-            Updates result;
+            Updates result{{}, state};
             for (const auto& [path, grad] : grads) {
               const Tensor g = as_f32(grad);
               const auto step = [decay, v = g.values<float>()](const Tensor& t) {
@@ -116,7 +107,7 @@ GradientTransformation scale_by_adam(const Adam& options) {
             const float correction1 = correction(options.b1), correction2 = correction(options.b2);
             const auto eps = static_cast<float>(options.eps);
             const auto eps_root = static_cast<float>(options.eps_root);
-            Updates result;
+            Updates result{{}, state};
             result.state.set(kCount, count_of(count));
             for (const auto& [path, grad] : grads) {
               const Tensor g = as_f32(grad);
@@ -215,7 +206,8 @@ GradientTransformation clip_by_global_norm(double max_norm) {
             const float norm = global_norm(grads), limit = static_cast<float>(max_norm);
             if (norm < limit) return Updates{grads, {}};
             return Updates{map_variables(grads,
-                                         [&](const std::string&, const Variable& grad) {
+                                         [&](const std::string& path, const Variable& grad) {
+                                           if (collection_of(path) != kParams) return grad;
                                            const Tensor g = as_f32(grad);
                                            const auto v = g.values<float>();
                                            return Variable(elements(g.shape(), [&](std::size_t i) {
@@ -290,11 +282,16 @@ float global_norm(const Variables& grads) {
 }
 
 Variables accumulate(const Variables& a, const Variables& b) {
-  return map_variables(a, [&](const std::string& path, const Variable& value) {
+  Variables result = a;
+  for (const auto& [path, value] : b) {
+    const Variable* other = a.find(path);
     const bool is_state = collection_of(path) == kOverwriteWithGradient;
-    return Variable(octavo::accumulate(value.value(), b.value(path),
-                                       is_state ? Accumulation::maximum : Accumulation::sum));
-  });
+    result.set(path, other == nullptr ? value
+                                      : octavo::accumulate(
+                                            other->value(), value.value(),
+                                            is_state ? Accumulation::maximum : Accumulation::sum));
+  }
+  return result;
 }
 
 Variables divide(const Variables& grads, std::size_t count) {

@@ -17,7 +17,8 @@ struct Updates {
   Variables updates, state;
 };
 
-// Gradients, parameters and updates have paths "params/...".
+// Gradients, parameters and updates have paths "params/...". A parameter without a gradient has no
+// update in that step, and its state stays.
 struct GradientTransformation {
   std::function<Variables(const Variables& params)> init;
   std::function<Updates(const Variables& grads, const Variables& state, const Variables& params)>
@@ -39,14 +40,16 @@ GradientTransformation scale_by_learning_rate(Schedule learning_rate);
 // g + weight_decay * param, of those in the mask (none: all).
 GradientTransformation add_decayed_weights(double weight_decay, Mask mask = {});
 
-// All gradients times max_norm / norm where their global norm exceeds max_norm.
+// The gradients of "params" times max_norm / norm where their global norm is not below max_norm;
+// FP8 state among them passes as it is.
 GradientTransformation clip_by_global_norm(double max_norm);
 
 // No updates for those in the mask.
 GradientTransformation freeze(Mask mask);
 
 // Parameters of a narrow type are updated through f32 copies, which are the state's "master/":
-// updates are what brings a parameter to its copy, rounded.
+// updates are what brings a parameter to its copy, rounded. (The difference is an f32: of one that
+// shrinks by more than 2^16 in a step it lacks bits, up to 2^-24 of the old value, until the next.)
 GradientTransformation with_master_weights(GradientTransformation inner);
 
 struct Sgd {
@@ -82,7 +85,8 @@ GradientTransformation adamw(const AdamW& options);
 // rounded to f32.
 float global_norm(const Variables& grads);
 
-// Of two microbatches: params add up, FP8 state takes the larger.
+// Of two microbatches: params add up, FP8 state takes the larger. What one of them lacks is the
+// other's: a layer that only one of them ran.
 Variables accumulate(const Variables& a, const Variables& b);
 // For the mean of `count` microbatches: params times 1 / count, FP8 state as it is.
 Variables divide(const Variables& grads, std::size_t count);

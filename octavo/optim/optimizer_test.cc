@@ -103,13 +103,13 @@ TEST(ClipByGlobalNorm, LeavesFp8StateAlone) {
   const std::string state = "_overwrite_with_gradient/input_scale";
   grads.set(state, Tensor::from({1000}, {1}));
   EXPECT_EQ(global_norm(grads), 5.0f);
-  const auto tx = clip_by_global_norm(2.5);
-  const Variables clipped = tx.update(grads.collection(kParams), {}, {}).updates;
+  const Variables clipped = clip_by_global_norm(2.5).update(grads, {}, {}).updates;
   EXPECT_EQ(clipped.value("params/a").item(), 1.5);
   EXPECT_EQ(clipped.value("params/b").item(), 2);
-  EXPECT_EQ(values(clip_by_global_norm(6).update(grads.collection(kParams), {}, {}).updates,
-                   "params/a")[0],
-            3);
+  EXPECT_EQ(clipped.value(state).item(), 1000);
+  const Variables below = clip_by_global_norm(6).update(grads, {}, {}).updates;
+  EXPECT_EQ(below.value("params/a").item(), 3);
+  EXPECT_EQ(below.value(state).item(), 1000);
 }
 
 TEST(Accumulate, SumsParamsAndTakesTheLargestState) {
@@ -123,6 +123,46 @@ TEST(Accumulate, SumsParamsAndTakesTheLargestState) {
   const Variables mean = divide(sum, 3);
   EXPECT_EQ(mean.value("params/w").item(), 2);
   EXPECT_THAT(values(mean, "_overwrite_with_gradient/h"), ::testing::ElementsAre(7, 1));
+}
+
+// A layer that one microbatch alone ran.
+TEST(Accumulate, TakesWhatOneOfThemHas) {
+  const Variables a{{"params/a", Tensor::from({1}, {1})},
+                    {"_overwrite_with_gradient/a", Tensor::from({2}, {1})}};
+  const Variables b{{"params/a", Tensor::from({4}, {1})},
+                    {"params/b", Tensor::from({8}, {1})},
+                    {"_overwrite_with_gradient/b", Tensor::from({16}, {1})}};
+  for (const Variables& sum : {accumulate(a, b), accumulate(b, a)}) {
+    EXPECT_EQ(sum.size(), 4u);
+    EXPECT_EQ(sum.value("params/a").item(), 5);
+    EXPECT_EQ(sum.value("params/b").item(), 8);
+    EXPECT_EQ(sum.value("_overwrite_with_gradient/a").item(), 2);
+    EXPECT_EQ(sum.value("_overwrite_with_gradient/b").item(), 16);
+  }
+}
+
+// Steps in which one parameter has no gradient: its moments are what they were.
+TEST(Optimizers, KeepTheStateOfParametersWithoutGradient) {
+  const Variables params{{"params/a", Tensor::from({1}, {1})},
+                         {"params/b", Tensor::from({2}, {1})}};
+  const Variables all{{"params/a", Tensor::from({3}, {1})}, {"params/b", Tensor::from({4}, {1})}};
+  const std::pair<GradientTransformation, std::vector<std::string>> cases[] = {
+      {sgd({.learning_rate = 0.5, .momentum = 0.5}), {"0/trace/"}},
+      {adam({.learning_rate = 0.5}), {"0/mu/", "0/nu/"}},
+      {adamw({.learning_rate = 0.5}), {"0/mu/", "0/nu/"}},
+      {with_master_weights(adam({.learning_rate = 0.5})), {"master/", "0/mu/", "0/nu/"}}};
+  for (const auto& [tx, moments] : cases) {
+    const Variables first = tx.update(all, tx.init(params), params).state;
+    const Updates second = tx.update(one("params/a", {3}), first, params);
+    ASSERT_EQ(second.state.size(), first.size());
+    for (const std::string& moment : moments) {
+      EXPECT_NE(second.state.value(moment + "a").item(), first.value(moment + "a").item())
+          << moment;
+      EXPECT_EQ(second.state.value(moment + "b").item(), first.value(moment + "b").item())
+          << moment;
+    }
+    EXPECT_EQ(tx.update(all, second.state, params).state.size(), first.size());
+  }
 }
 
 TEST(MasterWeights, KeepWhatBf16Loses) {

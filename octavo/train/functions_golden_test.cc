@@ -16,6 +16,7 @@
 #include "octavo/autograd/softmax.h"
 #include "octavo/autograd/take.h"
 #include "octavo/autograd/value_and_grad.h"
+#include "octavo/tensor/tensor_testing.h"
 #include "octavo/train/flax_golden_testing.h"
 
 namespace octavo::testing {
@@ -169,11 +170,6 @@ bool has_no_counterpart(const std::string& name) {
       "concatenate", "slice",           "where",   "clip"};
   return kNames.contains(name) || name.starts_with("min_") || name.starts_with("prod_") ||
          name.starts_with("divide_");
-}
-
-std::vector<double> doubles(const Tensor& x) {
-  const Tensor wide = x.astype(DType::f64);
-  return {wide.values<double>().begin(), wide.values<double>().end()};
 }
 
 void expect_within(const Tensor& got, const Tensor& expected, double bound,

@@ -124,8 +124,9 @@ void expect_near(const Tensor& got, const Tensor& expected, const Tensor& of_mag
   }
 }
 
-// Quantized, a factor grows by an eighth at most.
-constexpr double kGrown = 1.25 * 1.25;
+// A product of two codes is larger than what it stands for by half a step of each at most: e4m3 has
+// steps of an eighth, a gradient in e5m2 of a quarter.
+constexpr double kGrown = (1 + 1.0 / 16) * (1 + 1.0 / 8);
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
 
 // Few codes of integers: sums of products are exact, so that all is equal to the bit, but for two:
@@ -154,7 +155,8 @@ TEST(LayersGolden, DirectProductsAreFlaxsToTheBit) {
             magnitudes(variables), magnitudes(x), magnitudes(golden().at(name + ".g")),
             Fp8Semantics::guarded);
         if (y.dtype() == DType::f32 && variables.contains("params/bias")) {
-          expect_near(got.y, y, bound.y, 1.5 * kGrown * kEpsilon, "y");
+          // Theirs is rounded once, ours twice, by half an epsilon.
+          expect_near(got.y, y, bound.y, 3 * kGrown * kEpsilon / 2, "y");
         } else {
           expect_same_bits(got.y, y, "y");
         }
@@ -283,7 +285,7 @@ TEST(LayersGolden, Fp8EinsumOfFlaxsTest) {
     const ValueAndGrad got = value_and_grad_at(loss(true, at("g")), variables);
     const ValueAndGrad bound =
         value_and_grad_at(loss(false, magnitudes(at("g"))), magnitudes(variables));
-    const double per_sum = 64 * kEpsilon;
+    const double per_sum = kGrown * 64 * kEpsilon;
     const double terms = static_cast<double>(at("g").size());
     expect_near(got.value, at("loss"), bound.value, per_sum + terms * kEpsilon, "loss");
     expect_near(got.grads.value(kX), at("grads.0"), bound.grads.value(kX), per_sum, "dx");

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "octavo/checkpoint/tensor_file.h"
 
@@ -19,6 +21,16 @@ using Tensors = std::map<std::string, Tensor>;
 Tensor step_tensor(std::int64_t step) {
   const auto value = static_cast<std::int32_t>(step);
   return Tensor::from_ids(std::span(&value, 1), {});
+}
+
+// None: no scalar of i32 or i64.
+std::optional<std::int64_t> step_of(const Tensor& tensor) {
+  if (tensor.size() != 1) return std::nullopt;
+  if (tensor.dtype() == DType::i32) return tensor.values<std::int32_t>()[0];
+  if (tensor.dtype() != DType::i64) return std::nullopt;
+  std::int64_t step = 0;
+  std::memcpy(&step, tensor.data(), sizeof(step));
+  return step;
 }
 
 // Names of a file for the paths of Variables.
@@ -92,12 +104,15 @@ class Restoration {
   }
 
   Result<void> read_step() {
-    const std::optional<Tensor> step = take(std::string(kStep));
-    if (!step) return {};
-    if (step->dtype() != DType::i32 || step->size() != 1 || step->item() < 0) {
-      return refuse(std::string(kStep), *step, Variable(step_tensor(0)));
+    const std::optional<Tensor> tensor = take(std::string(kStep));
+    if (!tensor) return {};
+    const std::optional<std::int64_t> step = step_of(*tensor);
+    if (!step) return refuse(std::string(kStep), *tensor, Variable(step_tensor(0)));
+    if (*step < 0) {
+      return fail(ErrorCode::bad_file,
+                  fmt::format("{}: step is {}, expected 0 or more", path_.string(), *step));
     }
-    restored_.state.step = step->values<std::int32_t>()[0];
+    restored_.state.step = *step;
     return {};
   }
 
@@ -166,12 +181,21 @@ class Restoration {
 constexpr const char* kVersionKey = "version";
 constexpr const char* kFormatKey = "format";
 
+Result<void> write_state(const std::filesystem::path& path, const TrainState& state,
+                         const Naming& naming, std::map<std::string, std::string> metadata) {
+  if (!std::in_range<std::int32_t>(state.step)) {
+    return fail(ErrorCode::unsupported, fmt::format("{}: step {} is not written, files hold it as "
+                                                    "I32: begin to count anew",
+                                                    path.string(), state.step));
+  }
+  return write_tensor_file(path, {tensors_of(state, naming), std::move(metadata)});
+}
+
 }  // namespace
 
 Result<void> save_train_state(const std::filesystem::path& path, const TrainState& state) {
-  return write_tensor_file(
-      path, {tensors_of(state, {"", false}),
-             {{kFormatKey, std::string(kFormat)}, {kVersionKey, std::string(kVersion)}}});
+  return write_state(path, state, {"", false},
+                     {{kFormatKey, std::string(kFormat)}, {kVersionKey, std::string(kVersion)}});
 }
 
 Result<RestoredState> load_train_state(const std::filesystem::path& path,
@@ -188,7 +212,7 @@ Result<RestoredState> load_train_state(const std::filesystem::path& path,
 
 Result<void> export_flax_state(const std::filesystem::path& path, const TrainState& state) {
   const bool is_whole = state.variables.has_collection(kOverwriteWithGradient);
-  return write_tensor_file(path, {tensors_of(state, {"params/", !is_whole}), {}});
+  return write_state(path, state, {"params/", !is_whole}, {});
 }
 
 Result<RestoredState> import_flax_state(const std::filesystem::path& path,

@@ -11,9 +11,8 @@
 namespace octavo {
 
 // Every collection under its path, the optimizer's state under "opt_state/", "step" (i32).
-// Metadata:
-// {"format": "octavo.train_state", "version": "1"}. Durable, the whole file or nothing; its size
-// does not depend on the step.
+// Metadata: {"format": "octavo.train_state", "version": "1"}. Durable, the whole file or nothing;
+// its size does not depend on the step. unsupported: a step that i32 does not hold.
 Result<void> save_train_state(const std::filesystem::path& path, const TrainState& state);
 
 struct RestoredState {
@@ -24,15 +23,16 @@ struct RestoredState {
 // The state of the file, for a run that begins as `initial`, whose optimizer it takes. Where the
 // file has less, `initial` stands and a note says so: no FP8 state (weights alone), none of the
 // optimizer. Histories of another length: the newest entries are kept.
-// bad_file: another format or version, a parameter that is missing or has another shape or type,
-// one that the run does not have.
+// unsupported: a state of another version. bad_file: no whole safetensors file; a step that is no
+// whole number (i32 or i64) from 0; a parameter, or a part of the optimizer's state, that is
+// missing or has another shape or type; a tensor that this run does not have.
 Result<RestoredState> load_train_state(const std::filesystem::path& path,
                                        const TrainState& initial);
 
 // A Flax TrainState, flattened with '/' between names (flax.traverse_util.flatten_dict of
 // flax.serialization.to_state_dict): "step", "params/params/Dense_0/kernel",
 // "params/_overwrite_with_gradient/...", "opt_state/0/mu/...". Without FP8 state Flax's field holds
-// the parameters themselves: "params/Dense_0/kernel".
+// the parameters themselves: "params/Dense_0/kernel". Errors are those above.
 Result<void> export_flax_state(const std::filesystem::path& path, const TrainState& state);
 Result<RestoredState> import_flax_state(const std::filesystem::path& path,
                                         const TrainState& initial);

@@ -32,11 +32,23 @@ void expect_within(const Tensor& a, const Tensor& b, const Tensor& bound,
   }
 }
 
-// The sums of magnitudes of `terms` products, times what as many roundings can add up to.
-Tensor rounding_bound(const Tensor& magnitudes, std::size_t terms) {
+// What codes are larger than what they stand for, at most: half a step of 3 and of 2 bits.
+constexpr double kE4m3Growth = 1 + 1.0 / 16, kE5m2Growth = 1 + 1.0 / 8;
+
+// What n roundings come to, relative: n u / (1 - n u)   (Higham, 2002)
+double rounded(std::size_t n) {
+  const double units = static_cast<double>(n) * kUnit;
+  return units / (1 - units);
+}
+
+// From the sums of magnitudes of `terms` terms, which `growth` enlarges: theirs and ours are at
+// most terms + 4 roundings from the exact sum each, the additions and what the result goes through.
+double rounding_bound(double magnitude, std::size_t terms, double growth) {
+  return magnitude * growth * 2 * rounded(terms + 4);
+}
+Tensor rounding_bound(const Tensor& magnitudes, std::size_t terms, double growth = 1) {
   std::vector<float> bound = magnitudes.to_floats();
-  // Theirs and ours: at most terms + 4 roundings each, of sums that magnitudes bound.
-  for (float& x : bound) x *= static_cast<float>(2.02 * kUnit * static_cast<double>(terms + 4));
+  for (float& x : bound) x = static_cast<float>(rounding_bound(x, terms, growth));
   return Tensor::from(bound, magnitudes.shape());
 }
 
@@ -100,8 +112,7 @@ TEST(FlaxTrainGolden, DenseRunsReplayed) {
       const Variables theirs = rows(golden.variables(run.name + ".grads"), t);
       const Tensor magnitudes = ops::dot_general(abs(x), abs(g), {{0}, {0}}, DType::f32);
       expect_within(result.grads.value("params/kernel"), theirs.value("kernel"),
-                    rounding_bound(magnitudes, x.shape()[0]), where);
-      // Codes are up to 1/16 larger than what they stand for.
+                    rounding_bound(magnitudes, x.shape()[0], kE4m3Growth * kE5m2Growth), where);
       expect_within(result.grads.value("params/bias"), theirs.value("bias"),
                     rounding_bound(sum(Variable(abs(g)), {0}).value(), x.shape()[0]), where);
     }
@@ -140,11 +151,10 @@ void replay_mlp(const FlaxGolden& golden, const std::string& name, bool is_share
           return mean(error * error);
         },
         kExact)(state.merged(params));
-    // Sums of 16 products and a bias, in any order, of codes that are at most 1/16 larger than what
-    // they stand for.
-    const float hidden =
-        largest_sum(x, params.value("params/first/kernel"), params.value("params/first/bias"));
-    const double hidden_bound = hidden * (1 + 1.0 / 8) * 2 * kUnit * (16 + 4);
+    // Sums of 16 products of codes and a bias, in any order.
+    const double hidden_bound = rounding_bound(
+        largest_sum(x, params.value("params/first/kernel"), params.value("params/first/bias")), 17,
+        kE4m3Growth * kE4m3Growth);
     const Variables theirs = rows(owg, t);
     for (const auto& [path, value] : theirs) {
       const Tensor ours = result.grads.value("_overwrite_with_gradient/" + path);
@@ -171,22 +181,20 @@ TEST(FlaxTrainGolden, MlpReplayed) { replay_mlp(FlaxGolden("train"), "mlp", fals
 // Flax adds up what the two uses give, with flax_exact so do we.
 TEST(FlaxTrainGolden, SharedLayerReplayed) { replay_mlp(FlaxGolden("train"), "mlp_shared", true); }
 
-// Optimizers by their parameters of 20 steps. The bound adds up, step by step, what roundings of
-// one update come to, and the cancellation in optax's 1 - b^count.
-TEST(OptaxGolden, Optimizers) {
-  const FlaxGolden golden("optim");
+struct OptaxRun {
+  const char* name;
+  optim::GradientTransformation tx;
+  double rate, b2;  // the largest rate; 0: no second moments
+};
+
+std::vector<OptaxRun> optax_runs() {
   using namespace optim;
   const auto only_kernel = [](std::string_view path) { return path.ends_with("/kernel"); };
   const Schedule warm = warmup_cosine_decay_schedule(0, 0.1, 5, 15, 0.01);
   const auto clipped = [](double norm, GradientTransformation tx) {
     return chain({clip_by_global_norm(norm), std::move(tx)});
   };
-  struct Run {
-    const char* name;
-    GradientTransformation tx;
-    double rate, b2;  // the largest rate; 0: no second moments
-  };
-  const Run runs[] = {
+  return {
       {"sgd", sgd({.learning_rate = 0.1}), 0.1, 0},
       {"sgd_momentum", sgd({.learning_rate = 0.1, .momentum = 0.9}), 0.1, 0},
       {"sgd_nesterov", sgd({.learning_rate = 0.1, .momentum = 0.9, .nesterov = true}), 0.1, 0},
@@ -203,13 +211,40 @@ TEST(OptaxGolden, Optimizers) {
       {"clip_loose", clipped(100, sgd({.learning_rate = 0.1})), 0.1, 0},
       {"clip_adamw", clipped(0.5, adamw({.learning_rate = 0.01})), 0.01, 0.999},
   };
-  const auto as_params = [](const Variables& tree) {
-    Variables params;
-    for (const auto& [path, value] : tree) params.set("params/" + path, value);
-    return params;
-  };
+}
+
+Variables as_params(const Variables& tree) {
+  Variables params;
+  for (const auto& [path, value] : tree) params.set("params/" + path, value);
+  return params;
+}
+
+// `bound` of the parameters, and what the roundings of one more update come to, of optax's 1 -
+// b^count too, which cancels.
+Variables with_step(const Variables& bound, const OptaxRun& run, std::size_t t,
+                    const Variables& updates, const Variables& params) {
+  const double steps = static_cast<double>(t + 1);
+  const double cancelled = run.b2 == 0 ? 0 : (steps + 3) / (1 - std::pow(run.b2, steps));
+  // Momentum sums up to `steps` terms of size u; clipping divides by a norm of 17 terms.
+  const double terms = 2 * steps + 24 + cancelled;
+  return map_variables(bound, [&](const std::string& path, const Variable& b) {
+    std::vector<float> limit = b.value().to_floats();
+    const std::vector<float> u = updates.value(path).to_floats(),
+                             p = params.value(path).to_floats();
+    for (std::size_t i = 0; i < limit.size(); ++i) {
+      limit[i] += static_cast<float>(2 * kUnit *
+                                     (terms * (std::fabs(u[i]) + run.rate * std::fabs(p[i])) +
+                                      std::fabs(p[i]) + std::fabs(u[i])));
+    }
+    return Variable(Tensor::from(limit, b.shape()));
+  });
+}
+
+// By their parameters of 20 steps.
+TEST(OptaxGolden, Optimizers) {
+  const FlaxGolden golden("optim");
   const Variables gradients = as_params(golden.variables("gradients"));
-  for (const Run& run : runs) {
+  for (const OptaxRun& run : optax_runs()) {
     Variables params = golden.variables("start");
     Variables state = run.tx.init(params),
               bound = map_variables(params, [](const auto&, const Variable& p) {
@@ -218,22 +253,8 @@ TEST(OptaxGolden, Optimizers) {
     const Variables expected = as_params(golden.variables(std::string(run.name) + ".params"));
     for (std::size_t t = 0; t < 20; ++t) {
       auto [updates, next] = run.tx.update(rows(gradients, t), state, params);
-      const double steps = static_cast<double>(t + 1);
-      const double cancelled = run.b2 == 0 ? 0 : (steps + 3) / (1 - std::pow(run.b2, steps));
-      bound = map_variables(bound, [&](const std::string& path, const Variable& b) {
-        std::vector<float> limit = b.value().to_floats();
-        const std::vector<float> u = updates.value(path).to_floats(),
-                                 p = params.value(path).to_floats();
-        for (std::size_t i = 0; i < limit.size(); ++i) {
-          // Momentum sums up to `steps` terms of size u; clipping divides by a norm of 17 terms.
-          const double terms = 2 * steps + 24 + cancelled;
-          limit[i] += static_cast<float>(2 * kUnit *
-                                         (terms * (std::fabs(u[i]) + run.rate * std::fabs(p[i])) +
-                                          std::fabs(p[i]) + std::fabs(u[i])));
-        }
-        return Variable(Tensor::from(limit, b.shape()));
-      });
-      params = apply_updates(params, updates);
+      bound = with_step(bound, run, t, updates, params);
+      params = optim::apply_updates(params, updates);
       state = std::move(next);
       for (const auto& [path, value] : rows(expected, t)) {
         expect_within(params.value(path), value.value(), bound.value(path),
@@ -241,13 +262,18 @@ TEST(OptaxGolden, Optimizers) {
       }
     }
   }
-  // Sums of 17 squares, and a root.
+}
+
+// Sums of 17 squares, and a root.
+TEST(OptaxGolden, GlobalNorms) {
+  const FlaxGolden golden("optim");
+  const Variables gradients = as_params(golden.variables("gradients"));
   const auto norms = golden.at("global_norm.norm").values<float>();
   const Variables clipped_by_one = as_params(golden.variables("clip_by_global_norm"));
   for (std::size_t t = 0; t < norms.size(); ++t) {
     const Variables g = rows(gradients, t);
-    EXPECT_NEAR(global_norm(g), norms[t], norms[t] * 20 * kUnit);
-    for (const auto& [path, value] : clip_by_global_norm(1).update(g, {}, {}).updates) {
+    EXPECT_NEAR(optim::global_norm(g), norms[t], norms[t] * 20 * kUnit);
+    for (const auto& [path, value] : optim::clip_by_global_norm(1).update(g, {}, {}).updates) {
       const std::vector<float> a = value.value().to_floats();
       const std::vector<float> b = rows(clipped_by_one, t).value(path).to_floats();
       for (std::size_t i = 0; i < a.size(); ++i) {
@@ -337,8 +363,8 @@ TEST_F(FlaxStateGolden, ComesInAndGoesOut) {
 
     // As far as the parameters move when every gradient moves by what its sum may round, and some
     // roundings of the update and of optax's 1 - b^count (b = 0.999, count = 4) themselves.
-    const Tensor of_kernel =
-        rounding_bound(ops::dot_general(abs(x), abs(g), {{0}, {0}}), x.shape()[0]);
+    const Tensor of_kernel = rounding_bound(ops::dot_general(abs(x), abs(g), {{0}, {0}}),
+                                            x.shape()[0], kE4m3Growth * kE5m2Growth);
     const Tensor of_bias = rounding_bound(sum(Variable(abs(g)), {0}).value(), x.shape()[0]);
     const auto moved = [&](double sign) {
       return third

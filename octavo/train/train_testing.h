@@ -8,26 +8,18 @@
 #include "octavo/autograd/elementwise.h"
 #include "octavo/autograd/shape.h"
 #include "octavo/autograd/value_and_grad.h"
-#include "octavo/nn/dense.h"
+#include "octavo/nn/mlp.h"
 #include "octavo/train/train_state.h"
 
 namespace octavo::testing {
 
-// Two Dense layers with relu between them, both products in FP8 unless said otherwise.
-struct Mlp {
-  std::size_t hidden = 8, out = 4;
-  nn::DotGeneralCls dot_general_cls = nn::Fp8DotGeneral{.amax_history_length = 16};
-
-  Variable operator()(const nn::Scope& scope, const Variable& x) const {
-    const nn::Dense first{.features = hidden, .dot_general_cls = dot_general_cls};
-    const nn::Dense second{.features = out, .dot_general_cls = dot_general_cls};
-    return second(scope.child("Dense"), relu(first(scope.child("Dense"), x)));
-  }
-  Variables init(const Rng& rng, const Variable& x) const { return nn::init(*this, rng, x); }
-  Variable apply(const Variables& variables, const Variable& x) const {
-    return nn::apply(*this, variables, x);
-  }
-};
+// Two Dense layers with relu between them, both products in FP8.
+inline nn::Mlp fp8_mlp(std::size_t amax_history_length = 16) {
+  return {.hidden_features = 8,
+          .out_features = 4,
+          .activation = [](const Variable& x) { return relu(x); },
+          .dot_general_cls = nn::Fp8DotGeneral{.amax_history_length = amax_history_length}};
+}
 
 inline Tensor batch_of(std::uint64_t seed, std::size_t rows = 6, std::size_t cols = 8) {
   return normal(Rng(seed), {rows, cols});

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
+#include "octavo/checkpoint/conversion.h"
 #include "octavo/checkpoint/tensor_file.h"
 #include "octavo/train/state_file.h"
 #include "octavo/train/train_testing.h"
@@ -15,20 +17,22 @@ namespace {
 
 using testing::batch_of;
 using testing::expect_same_bits;
+using testing::fp8_mlp;
 using testing::fp8_path;
 using testing::gradients;
-using testing::Mlp;
+
+using Tensors = std::map<std::string, Tensor>;
 
 const std::string kInputHistory = fp8_path("Dense_0", "input_amax_history");
 const std::string kInputScale = fp8_path("Dense_0", "input_scale");
 
 optim::GradientTransformation adam() { return optim::adam({.learning_rate = 0.01}); }
 
-TrainState new_state(const Mlp& model = {}) {
+TrainState new_state(const nn::Mlp& model = fp8_mlp()) {
   return TrainState::create(model.init(Rng(0), batch_of(1)), adam());
 }
 
-TrainState after_steps(TrainState state, std::int64_t last, const Mlp& model = {}) {
+TrainState after_steps(TrainState state, std::int64_t last, const nn::Mlp& model = fp8_mlp()) {
   while (state.step < last) {
     const Tensor x = batch_of(100 + static_cast<std::uint64_t>(state.step));
     state = state.apply_gradients(gradients(model, state.variables, x).grads);
@@ -62,7 +66,7 @@ class TrnFiles : public ::testing::Test {
 
 // Gradient accumulation kept the last microbatch's amax.
 TEST(Trn01, MicrobatchesRecordTheLargestAmaxAndShiftTheHistoryOnce) {
-  const Mlp model;
+  const nn::Mlp model = fp8_mlp();
   const TrainState state = new_state(model);
   std::optional<Variables> sum;
   for (const float largest : {100.0f, 1.0f, 1.0f, 1.0f}) {
@@ -78,9 +82,45 @@ TEST(Trn01, MicrobatchesRecordTheLargestAmaxAndShiftTheHistoryOnce) {
   EXPECT_EQ(newest(after, kInputScale), 1.0f / (448.0f / 100.0f));
 }
 
+// Microbatches that run one of two layers each. The history of the other one must not come in
+// between, as it was before the step.
+TEST(Trn01, AMicrobatchThatDoesNotRunALayerLeavesItsHistoryToTheOthers) {
+  const nn::Dense layer{.features = 8,
+                        .dot_general_cls = nn::Fp8DotGeneral{.amax_history_length = 16}};
+  const auto model = [&](const nn::Scope& scope, const Variable& x, bool is_first) {
+    return layer(scope.named(is_first ? "first" : "second"), x);
+  };
+  Variables variables =
+      nn::init([&](const nn::Scope& scope,
+                   const Variable& x) { return model(scope, model(scope, x, true), false); },
+               Rng(0), Variable(batch_of(1)));
+  const auto history = [](const char* name) { return fp8_path(name, "input_amax_history"); };
+  const auto grads_of = [&](bool is_first, float largest) {
+    return value_and_grad([&](const Variables& v) {
+             return sum(model(nn::Scope::apply(v), batch_with_max(largest), is_first));
+           })(variables)
+        .grads;
+  };
+  // Entries of earlier steps, all larger than what comes.
+  for (const char* name : {"first", "second"}) {
+    variables.set(history(name), Tensor::full(DType::f32, {16}, 1000));
+  }
+  const TrainState state = TrainState::create(variables, adam());
+  const Variables sum = optim::accumulate(grads_of(true, 100), grads_of(false, 10));
+  const TrainState next = state.apply_gradients(optim::divide(sum, 2));
+  EXPECT_EQ(newest(next.variables, history("first")), 100.0f);
+  EXPECT_EQ(newest(next.variables, history("second")), 10.0f);
+
+  // A step that runs the first layer alone.
+  const TrainState last = next.apply_gradients(grads_of(true, 50));
+  EXPECT_EQ(newest(last.variables, history("first")), 50.0f);
+  EXPECT_TRUE(
+      same_bits(last.variables.value(history("second")), next.variables.value(history("second"))));
+}
+
 // The state after a step was thrown away for the one before it.
 TEST(Trn02, StateAfterAStepIsTheInputOfTheNext) {
-  const Mlp model;
+  const nn::Mlp model = fp8_mlp();
   TrainState state = new_state(model);
   std::vector<float> maxima;
   for (std::uint64_t step = 0; step < 20; ++step) {
@@ -123,7 +163,7 @@ TEST_F(Trn03, ResumedRunHasTheSameBits) {
 
 // Evaluation changed FP8 state.
 TEST(Trn04, EvaluationLeavesTheState) {
-  const Mlp model;
+  const nn::Mlp model = fp8_mlp();
   const TrainState state = after_steps(new_state(model), 3, model);
   const Variables before = state.variables;
   const TrainState without = after_steps(state, 4, model);
@@ -136,7 +176,7 @@ TEST(Trn04, EvaluationLeavesTheState) {
 
 // A frozen first layer froze the scales.
 TEST(Trn05, HistoriesOfAFrozenLayerAdvance) {
-  const Mlp model;
+  const nn::Mlp model = fp8_mlp();
   const auto frozen = [](std::string_view path) { return path.starts_with("params/Dense_0/"); };
   TrainState state = TrainState::create(model.init(Rng(0), batch_of(1)),
                                         optim::chain({optim::freeze(frozen), adam()}));
@@ -158,7 +198,7 @@ TEST(Trn05, HistoriesOfAFrozenLayerAdvance) {
 
 // Zeros gave an infinite scale and a NaN loss.
 TEST(Trn06, ZerosAreFiniteAndKeepTheScale) {
-  const Mlp model;
+  const nn::Mlp model = fp8_mlp();
   TrainState state = after_steps(new_state(model), 2, model);
   state.variables.set("params/Dense_1/kernel", Tensor::zeros(DType::f32, {8, 4}));
   for (int step = 0; step < 20; ++step) {
@@ -182,7 +222,7 @@ TEST(Trn06, ZerosAreFiniteAndKeepTheScale) {
 
 // The largest magnitude of one shard alone.
 TEST(Trn07, ReplicasTakeTheLargestOfAll) {
-  const Mlp model;
+  const nn::Mlp model = fp8_mlp();
   const TrainState state = new_state(model);
   const Variables a = gradients(model, state.variables, batch_with_max(1)).grads;
   const Variables b = gradients(model, state.variables, batch_with_max(100)).grads;
@@ -226,13 +266,9 @@ TEST_F(Trn09, WeightsAloneBeginWithDefaults) {
 }
 
 TEST_F(Trn09, NewestEntriesOfAnotherHistoryLengthAreKept) {
-  const auto with_length = [](std::size_t length) {
-    return Mlp{.dot_general_cls = nn::Fp8DotGeneral{.amax_history_length = length}};
-  };
-  const TrainState trained = after_steps(new_state(with_length(4)), 6, with_length(4));
+  const TrainState trained = after_steps(new_state(fp8_mlp(4)), 6, fp8_mlp(4));
   ASSERT_TRUE(save_train_state(file("short"), trained));
-  const Result<RestoredState> restored =
-      load_train_state(file("short"), new_state(with_length(1024)));
+  const Result<RestoredState> restored = load_train_state(file("short"), new_state(fp8_mlp(1024)));
   ASSERT_TRUE(restored) << restored.error().message;
   const auto from = trained.variables.value(kInputHistory).values<float>();
   const auto to = restored->state.variables.value(kInputHistory).values<float>();
@@ -246,7 +282,7 @@ TEST_F(Trn09, NewestEntriesOfAnotherHistoryLengthAreKept) {
       ::testing::Contains(kInputHistory + ": 4 entries in the file, the newest 4 are kept"));
 
   ASSERT_TRUE(save_train_state(file("long"), restored->state));
-  const Result<RestoredState> back = load_train_state(file("long"), new_state(with_length(4)));
+  const Result<RestoredState> back = load_train_state(file("long"), new_state(fp8_mlp(4)));
   ASSERT_TRUE(back);
   EXPECT_TRUE(same_bits(back->state.variables.value(kInputHistory),
                         trained.variables.value(kInputHistory)));
@@ -267,7 +303,7 @@ using Trn10 = TrnFiles;
 
 // A reciprocal that was not computed anew on load. There is one scale here, and nothing derived.
 TEST_F(Trn10, FirstForwardAfterALoadEqualsTheOneBeforeTheSave) {
-  const Mlp model;
+  const nn::Mlp model = fp8_mlp();
   const TrainState state = after_steps(new_state(model), 4, model);
   ASSERT_TRUE(save_train_state(file("state"), state));
   const Result<RestoredState> restored = load_train_state(file("state"), new_state(model));
@@ -287,6 +323,52 @@ TEST_F(Trn11, StateOfStepZeroIsWholeAndTrains) {
   EXPECT_EQ(newest(restored->state.variables, kInputScale), 1.0f);
   expect_same_bits(after_steps(restored->state, 3).variables,
                    after_steps(new_state(), 3).variables);
+}
+
+// Weights of the state, (out, in) as checkpoints of models have them.
+Tensors exported_weights(const Variables& variables) {
+  Tensors weights;
+  for (const char* layer : {"Dense_0", "Dense_1"}) {
+    const Tensor& kernel = variables.value(std::string("params/") + layer + "/kernel");
+    weights.emplace(std::string("model.") + layer + ".weight", ops::transpose(kernel, {1, 0}));
+  }
+  return weights;
+}
+
+// The state's own scales, 1 at step 0, have no part in it.
+TEST_F(Trn11, ExportAfterALoadOfStepZeroScalesByTheWeights) {
+  ASSERT_TRUE(save_train_state(file("state"), new_state()));
+  const Result<RestoredState> restored = load_train_state(file("state"), new_state());
+  ASSERT_TRUE(restored);
+  const Tensors weights = exported_weights(restored->state.variables);
+  std::filesystem::create_directory(file("weights"));
+  ASSERT_TRUE(write_tensor_file(file("weights") / "model.safetensors", {weights, {}}));
+  std::ofstream(file("weights") / "config.json") << "{}";
+
+  QuantizeOptions options;
+  options.recipe = {.block = {4, 4}, .rule = ScaleRule::deepseek};
+  const Result<Checkpoint> checkpoint = open_checkpoint(file("weights"));
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const Result<ConversionPlan> plan = plan_quantize(*checkpoint, options);
+  ASSERT_TRUE(plan) << plan.error().message;
+  const auto report = quantize_checkpoint(*checkpoint, *plan, options, {}, file("fp8"));
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->quantized, 2u);
+  const Result<TensorFile> written = read_tensor_file(file("fp8") / "model.safetensors");
+  ASSERT_TRUE(written) << written.error().message;
+  for (const auto& [name, weight] : weights) {
+    const Tensor& scales = written->tensors.at(name + "_scale_inv");
+    const std::size_t rows = weight.shape()[0], cols = weight.shape()[1];
+    ASSERT_EQ(scales.shape(), (Shape{rows / 4, cols / 4}));
+    const auto w = weight.values<float>();
+    std::vector<float> largest(scales.size());
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      float& of_block = largest[i / cols / 4 * (cols / 4) + i % cols / 4];
+      of_block = std::max(of_block, std::fabs(w[i]));
+    }
+    for (float& x : largest) x /= 448.0f;
+    EXPECT_THAT(scales.to_floats(), ::testing::ElementsAreArray(largest)) << name;
+  }
 }
 
 }  // namespace

@@ -7,12 +7,13 @@
 #include "octavo/base/float_mode.h"
 #include "octavo/base/thread_pool.h"
 
-namespace octavo::ops {
+namespace octavo {
 
 // Fewer elements are not worth a second thread.
 inline constexpr std::size_t kAloneElements = 1 << 15;
 
-// body(range) over pieces of [0, rows), with `elements` of work in all.
+// body(range) over pieces of [0, rows), with `elements` of work in all. What is computed must not
+// depend on the cut.
 template <class Body>
 void for_rows(const Context& context, std::size_t rows, std::size_t elements, const Body& body) {
   const auto threads = static_cast<std::size_t>(context.pool->threads());
@@ -23,4 +24,4 @@ void for_rows(const Context& context, std::size_t rows, std::size_t elements, co
   });
 }
 
-}  // namespace octavo::ops
+}  // namespace octavo
