@@ -86,8 +86,7 @@ Result<BenchContext> make_context(BenchRequest request) {
     print_warning(
         fmt::format("streaming operations go through {} instead of {}, for lack of "
                     "memory: caches may help them",
-                    human_bytes(static_cast<double>(context.memory_bytes)),
-                    human_bytes(static_cast<double>(wanted))));
+                    human_bytes(context.memory_bytes), human_bytes(wanted)));
   return context;
 }
 
@@ -99,8 +98,7 @@ Result<void> check_memory(const BenchContext& context, std::size_t bytes) {
       ErrorCode::bad_value,
       fmt::format("--m, --n, --k: so large a row needs {} of memory, and {} is half of what "
                   "is available; give smaller ones",
-                  human_bytes(static_cast<double>(bytes)),
-                  human_bytes(static_cast<double>(context.most_bytes))));
+                  human_bytes(bytes), human_bytes(context.most_bytes)));
 }
 
 namespace {

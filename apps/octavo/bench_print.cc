@@ -83,7 +83,7 @@ void print_bench_table(const BenchContext& context, std::span<const BenchRow> ro
             counted(static_cast<std::uint64_t>(allowed_threads().threads), "thread"),
             isa_name(context.isa), build_words());
   print_out("medians of {} pairs; streaming operations go through {}\n\n", context.request.pairs,
-            human_bytes(static_cast<double>(context.memory_bytes)));
+            human_bytes(context.memory_bytes));
   const Cells head = {"m", "formats", "thr", "kernel", "value", "roof", "quartiles", "share"};
   std::vector<Cells> lines;
   for (const BenchRow& row : rows) lines.push_back(cells_of(context, row));

@@ -16,7 +16,7 @@
 #include "bench_roof.h"
 #include "octavo/base/ceil_div.h"
 #include "octavo/formats/convert.h"
-#include "octavo/kernels/gemm/order_c_testing.h"
+#include "octavo/kernels/gemm/order_c_reference.h"
 #include "octavo/kernels/select.h"
 #include "octavo/ops/training_products.h"
 

@@ -21,6 +21,13 @@ struct Range {
 std::vector<Range> ranges;
 
 void handle(int signal, siginfo_t* info, void*) {
+  struct sigaction usual{};
+  usual.sa_handler = SIG_DFL;
+  if (info->si_code <= 0) {  // sent by a process: no access comes again, and no address is said
+    ::sigaction(signal, &usual, nullptr);
+    ::raise(signal);  // held back until this handler returns
+    return;
+  }
   const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
   for (const Range& range : ranges) {
     if (at < range.begin || at >= range.end) continue;
@@ -29,8 +36,6 @@ void handle(int signal, siginfo_t* info, void*) {
     ::_exit(kFailed);
   }
   // Not ours: the same access again, as if nobody had looked.
-  struct sigaction usual{};
-  usual.sa_handler = SIG_DFL;
   ::sigaction(signal, &usual, nullptr);
 }
 

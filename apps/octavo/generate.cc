@@ -1,9 +1,6 @@
-#include <poll.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <iostream>
 #include <utility>
 
 #include "chat.h"
@@ -117,7 +114,7 @@ Result<std::size_t> choose_context(const Arguments& arguments, const RunningMode
   OCTAVO_TRY(const std::uint64_t bytes, check_kv_cache(running, held, sequences));
   if (!arguments.quiet) {
     print_err("context: up to {} tokens (the model knows {}), KV cache {} for {}\n", context, most,
-              human_bytes(static_cast<double>(bytes)), held);
+              human_bytes(bytes), held);
   }
   return context;
 }
@@ -217,21 +214,9 @@ Result<int> run_prompts(const Arguments& arguments, RunningModel& running,
   return status_of(result);
 }
 
-// False where a signal came first: a read would be gone on with after it.
-bool wait_for_input() {
-  catch_interrupts();
-  if (std::cin.rdbuf()->in_avail() > 0) return true;
-  pollfd input{STDIN_FILENO, POLLIN, 0};
-  while (::poll(&input, 1, -1) < 0) {
-    if (errno != EINTR || caught_signal() != 0) return caught_signal() == 0;
-  }
-  return true;
-}
-
 // A turn for each line of input.
 Result<int> run_conversation(const Arguments& arguments, RunningModel& running) {
   OCTAVO_TRY(Chat chat, open_chat(arguments, running));
-  std::ios::sync_with_stdio(false);  // a buffer of its own, which wait_for_input() sees
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
   runtime::GenerateOptions options = options_of(arguments, running);
   OCTAVO_TRY(options.context, choose_context(arguments, running, 0, 1));
@@ -243,16 +228,17 @@ Result<int> run_conversation(const Arguments& arguments, RunningModel& running) 
     std::fflush(stdout);
   };
   if (terminal && !arguments.quiet) print_err("An empty line or Ctrl-D ends the conversation.\n");
+  InputLines lines;
   while (true) {
     if (terminal) print_err("> ");
-    if (!wait_for_input()) return 128 + caught_signal();
-    std::string line;
-    if (!std::getline(std::cin, line) || (terminal && line.empty())) break;
-    if (text::invalid_utf8_at(line)) {
+    OCTAVO_TRY(const std::optional<std::string> line, lines.next());
+    if (!line && caught_signal() != 0) return 128 + caught_signal();
+    if (!line || (terminal && line->empty())) break;
+    if (text::invalid_utf8_at(*line)) {
       print_warning("the line is not UTF-8 and was not sent");
       continue;
     }
-    chat.add("user", line);
+    chat.add("user", *line);
     OCTAVO_TRY(const std::vector<std::int32_t> ids, chat.prompt());
     OCTAVO_TRY(const runtime::GenerateResult result,
                runtime::generate(*running.engine, *running.tokenizer, std::span(&ids, 1), options));
@@ -299,8 +285,7 @@ Result<void> save(const Arguments& arguments, const RunningModel& running) {
   OCTAVO_TRY(const ConversionReport report,
              quantize_checkpoint(running.checkpoint, plan, *options, run, arguments.save));
   if (!arguments.quiet) {
-    print_err("saved: {} ({})\n", printable(arguments.save),
-              human_bytes(static_cast<double>(report.bytes_out)));
+    print_err("saved: {} ({})\n", printable(arguments.save), human_bytes(report.bytes_out));
   }
   return {};
 }

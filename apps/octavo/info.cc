@@ -87,7 +87,7 @@ Result<void> print_machine(bool as_json) {
   print_out("system     {} {} {}\n", system.sysname, system.release, system.machine);
   print_out("processor  {}\n", features.model);
   print_out("features   {}\n", feature_words(features));
-  print_out("memory     {}\n", human_bytes(static_cast<double>(memory)));
+  print_out("memory     {}\n", human_bytes(memory));
   print_out("threads    {} ({})\n", limit.threads, limit.why);
   print_out("kernels    {} ({}; built: {})\n", isa_name(isa), kernel_reason(isa), built);
   return {};

@@ -64,7 +64,7 @@ Result<void> print_plan(const PlanQuestion& question, bool as_json) {
   print_out("threads    {}\n", split_words(plan));
   print_out("pieces     {} rows at a time, {} columns through K together\n", plan.row_chunk,
             plan.group * kernels::kStrip);
-  print_out("weights    {} packed\n", human_bytes(static_cast<double>(bytes)));
+  print_out("weights    {} packed\n", human_bytes(bytes));
   print_out("why        {}\n", why);
   return {};
 }

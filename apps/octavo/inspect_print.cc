@@ -47,9 +47,8 @@ void print_rows(const Inspection& inspection, bool all) {
     for (const std::size_t member : group.members)
       bytes += checkpoint.tensors[shown[member]].info.bytes;
     cells.push_back({std::to_string(group.members.size()), format_of(inspection, first),
-                     octavo::to_string(checkpoint.tensors[first].info.shape),
-                     human_bytes(static_cast<double>(bytes)), scale_words(inspection, first),
-                     std::string(role_of(inspection, first))});
+                     octavo::to_string(checkpoint.tensors[first].info.shape), human_bytes(bytes),
+                     scale_words(inspection, first), std::string(role_of(inspection, first))});
   }
   print_table(groups, "tensor",
               {{"count", true}, {"dtype"}, {"shape"}, {"size", true}, {"scale, block"}, {"role"}},
@@ -141,11 +140,10 @@ void print_inspection(const Inspection& inspection, bool all) {
   const Pairing& pairing = inspection.pairing;
   print_rows(inspection, all);
   print_out("\n{} tensors in {} {}, {}\n", checkpoint.tensors.size(), checkpoint.shards.size(),
-            checkpoint.shards.size() == 1 ? "file" : "files",
-            human_bytes(static_cast<double>(checkpoint.tensor_bytes)));
+            checkpoint.shards.size() == 1 ? "file" : "files", human_bytes(checkpoint.tensor_bytes));
   for (const DTypeTotal& total : dtype_totals(inspection)) {
     print_out("  {:<12} {:>7} tensors  {:>9}\n", total.name, total.tensors,
-              human_bytes(static_cast<double>(total.bytes)));
+              human_bytes(total.bytes));
   }
   print_out("{} quantized weights, {} scales, {} unpaired\n", count_quantized(pairing),
             count_scales(pairing), pairing.unpaired_weights + pairing.unpaired_scales);

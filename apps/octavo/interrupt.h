@@ -18,4 +18,7 @@ int status_of_error(const Error& error);
 // The signal that came, or 0.
 int caught_signal();
 
+// For poll(): readable once a signal came. -1 before catch_interrupts().
+int interrupt_descriptor();
+
 }  // namespace octavo::app

@@ -39,10 +39,43 @@ Result<runtime::GenerationConfig> read_generation(const std::filesystem::path& d
   return runtime::read_generation_config(json, path.string());
 }
 
+// Program code and stacks that are touched while loading, and what malloc keeps of buffers that
+// were freed: up to twice the largest, pieces of 8 MiB.
+constexpr std::uint64_t kLoadSlack = std::uint64_t{32} << 20;
+
+// What the process holds at most while it loads, and what comes on top for a token.
+void print_memory(const RunningModel& running) {
+  const models::LoadReport& report = running.loaded.report;
+  const std::uint64_t weights = report.weight_bytes - report.placement.mapped_bytes;
+  print_err(
+      "memory: at most {} while loading: {} of weights, {} of buffers, {} before (program, "
+      "tokenizer), {} to spare; KV cache {} a token\n",
+      human_bytes(weights + report.buffer_bytes + running.bytes_before + kLoadSlack),
+      human_bytes(weights), human_bytes(report.buffer_bytes), human_bytes(running.bytes_before),
+      human_bytes(kLoadSlack),
+      human_bytes(ops::kv_cache_bytes(running.engine->cache_shape(ops::kKvPage)) / ops::kKvPage));
+}
+
+// Where weights are in files: how many, and why.
+void print_placement(const models::PlacementReport& placement) {
+  if (placement.mapped_weights == 0) return;
+  const std::string why =
+      placement.available_bytes == 0
+          ? "as asked"
+          : fmt::format("packed they take {} beside {} of KV cache, {} are available",
+                        human_bytes(placement.packed_bytes), human_bytes(placement.kv_bytes),
+                        human_bytes(placement.available_bytes));
+  print_err("       left mapped: {} of {} weights, {} ({})\n", placement.mapped_weights,
+            placement.mapped_weights + placement.packed_weights,
+            human_bytes(placement.mapped_bytes), why);
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelArguments& arguments) {
-  command.add_option("MODEL", arguments.model, "Directory in the Hugging Face layout")->required();
+  command.add_option("MODEL", arguments.model, "Directory in the Hugging Face layout")
+      ->check(kNotEmpty)
+      ->required();
   command.add_option("--threads,-t", arguments.threads, "0: all that this process may use")
       ->option_text("N")
       ->check(kNotEmpty)
@@ -181,53 +214,15 @@ Result<std::uint64_t> check_kv_cache(const RunningModel& running, std::size_t to
       ErrorCode::bad_value,
       fmt::format("a context of {} tokens takes {} of KV cache, {} of memory are available: "
                   "a smaller --ctx-size, fewer new tokens, or --kv-cache-dtype fp8",
-                  tokens, human_bytes(static_cast<double>(bytes)),
-                  human_bytes(static_cast<double>(available))));
+                  tokens, human_bytes(bytes), human_bytes(available)));
 }
-
-namespace {
-
-std::string words(std::uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
-
-// Program code and stacks that are touched while loading, and what malloc keeps of buffers that
-// were freed: up to twice the largest, pieces of 8 MiB.
-constexpr std::uint64_t kLoadSlack = std::uint64_t{32} << 20;
-
-// What the process holds at most while it loads, and what comes on top for a token.
-void print_memory(const RunningModel& running) {
-  const models::LoadReport& report = running.loaded.report;
-  const std::uint64_t weights = report.weight_bytes - report.placement.mapped_bytes;
-  print_err(
-      "memory: at most {} while loading: {} of weights, {} of buffers, {} before (program, "
-      "tokenizer), {} to spare; KV cache {} a token\n",
-      words(weights + report.buffer_bytes + running.bytes_before + kLoadSlack), words(weights),
-      words(report.buffer_bytes), words(running.bytes_before), words(kLoadSlack),
-      words(ops::kv_cache_bytes(running.engine->cache_shape(ops::kKvPage)) / ops::kKvPage));
-}
-
-// Where weights are in files: how many, and why.
-void print_placement(const models::PlacementReport& placement) {
-  if (placement.mapped_weights == 0) return;
-  const std::string why =
-      placement.available_bytes == 0
-          ? "as asked"
-          : fmt::format("packed they take {} beside {} of KV cache, {} are available",
-                        words(placement.packed_bytes), words(placement.kv_bytes),
-                        words(placement.available_bytes));
-  print_err("       left mapped: {} of {} weights, {} ({})\n", placement.mapped_weights,
-            placement.mapped_weights + placement.packed_weights, words(placement.mapped_bytes),
-            why);
-}
-
-}  // namespace
 
 void print_model_line(const RunningModel& running, const ModelArguments& arguments) {
   if (arguments.quiet) return;
   const models::LoadReport& report = running.loaded.report;
   print_err("model: {}, {} linear layers in FP8 and {} wide, {} of weights, loaded in {}\n",
             running.loaded.model.config.architecture, report.fp8_layers, report.wide_layers,
-            human_bytes(static_cast<double>(report.weight_bytes)),
-            human_seconds(running.load_seconds));
+            human_bytes(report.weight_bytes), human_seconds(running.load_seconds));
   print_placement(report.placement);
   if (const models::KvScaleReport& scales = report.kv_scales; scales.count != 0) {
     print_err(

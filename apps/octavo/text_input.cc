@@ -2,12 +2,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "interrupt.h"
 #include "octavo/base/file.h"
 #include "octavo/text/utf8.h"
 
@@ -39,7 +43,44 @@ bool is_stream(const std::string& file) {
   return ::stat(file.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
+// False where a signal came first. read() alone would go on after it, and poll() alone miss one
+// that came just before, or to another thread.
+bool wait_for_input() {
+  std::array<pollfd, 2> inputs{{{STDIN_FILENO, POLLIN, 0}, {interrupt_descriptor(), POLLIN, 0}}};
+  while (caught_signal() == 0) {
+    if (::poll(inputs.data(), inputs.size(), -1) >= 0 && inputs[0].revents != 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+Result<std::optional<std::string>> InputLines::next() {
+  constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20, kPiece = 1 << 16;
+  for (std::size_t searched = 0;;) {
+    const std::size_t end = held_.find('\n', searched);
+    if (end != held_.npos) {
+      std::string line = held_.substr(0, end);
+      held_.erase(0, end + 1);
+      return line;
+    }
+    if (held_.size() > kMaxLineBytes) {
+      return fail(ErrorCode::bad_file,
+                  fmt::format("standard input: a line of more than {} bytes", kMaxLineBytes));
+    }
+    if (ended_ && !held_.empty()) return std::exchange(held_, {});
+    if (ended_ || !wait_for_input()) return std::nullopt;
+    searched = held_.size();
+    held_.resize(searched + kPiece);
+    const ssize_t count = ::read(STDIN_FILENO, held_.data() + searched, kPiece);
+    if (count < 0 && errno != EINTR && errno != EAGAIN) {
+      return fail(ErrorCode::io,
+                  fmt::format("cannot read standard input: {}", std::strerror(errno)));
+    }
+    held_.resize(searched + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    ended_ = count == 0;
+  }
+}
 
 Result<void> check_standard_input() {
   const int flags = ::fcntl(STDIN_FILENO, F_GETFL);

@@ -152,6 +152,7 @@ void add_tokenize(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("tokenize", "Text to token ids, and back");
   command->footer(kFooter);
   command->add_option("MODEL", arguments->model, "Model directory, or a tokenizer.json")
+      ->check(kNotEmpty)
       ->required();
   command->add_option("TEXT", arguments->text, "Text; with --decode, ids");
   command->add_option("-f,--file", arguments->file, "Read the text from a file; -: standard input")

@@ -165,9 +165,8 @@ void print_report(const VerifyReport& report, const Arguments& arguments) {
   if (report.least_scale <= report.largest_scale)
     print_out("; scales from {:.4g} to {:.4g}", report.least_scale, report.largest_scale);
   print_out("\n{}, {}, in {}; {} read in {}\n", counted(report.tensors, "tensor"),
-            human_bytes(static_cast<double>(report.tensor_bytes)), counted(report.files, "file"),
-            human_bytes(static_cast<double>(report.read.bytes)),
-            counted(report.read.calls, "call"));
+            human_bytes(report.tensor_bytes), counted(report.files, "file"),
+            human_bytes(report.read.bytes), counted(report.read.calls, "call"));
   for (const std::string& file : files_to_fetch(report.defects))
     print_out("fetch again: {}\n", printable(file));
   if (!report.defects.empty()) {

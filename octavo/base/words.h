@@ -8,6 +8,9 @@
 namespace octavo {
 
 std::string human_bytes(double bytes);  // "269.1 MB": powers of 1000, as disks and links are sold
+inline std::string human_bytes(std::uint64_t bytes) {
+  return human_bytes(static_cast<double>(bytes));
+}
 
 // "1 file", "3 files".
 inline std::string counted(std::uint64_t count, std::string_view noun) {

@@ -201,6 +201,13 @@ std::size_t count_scales(const Pairing& pairing) {
 
 Result<void> read_scales(const Checkpoint& checkpoint, const CheckpointTensor& scale,
                          std::uint64_t first, std::span<float> to) {
+  if (!holds_scales(scale.info.dtype)) {
+    const std::filesystem::path& file = checkpoint.shards[scale.shard].file_name;
+    return fail(ErrorCode::unsupported,
+                fmt::format("{}: {} ({}): scales in F32, F16, BF16, F8_E8M0 or U8 are expected",
+                            (checkpoint.directory / file).string(), scale.info.name,
+                            dtype_name(scale.info.dtype)));
+  }
   const auto bytes = static_cast<std::uint64_t>(dtype_bits(scale.info.dtype)) / 8;
   // The narrow values are read into the end of `to` and widened from the front.
   const std::span<std::byte> all = std::as_writable_bytes(to);

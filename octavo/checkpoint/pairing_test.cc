@@ -304,5 +304,24 @@ TEST_F(PairingTest, ScalesAreReadFromEveryType) {
   EXPECT_THROW(read("f32", 4, 2), ContractError);
 }
 
+// Wider elements than a float are not put into the place of one.
+TEST_F(PairingTest, OtherTypesAreNoScales) {
+  const Checkpoint checkpoint = open({{"i64", "I64", {2}, std::string(16, '\1')},
+                                      {"f64", "F64", {2}, std::string(16, '\1')},
+                                      {"c64", "C64", {2}, std::string(16, '\1')},
+                                      {"i32", "I32", {2}, std::string(8, '\1')},
+                                      {"i8", "I8", {2}, std::string(2, '\1')},
+                                      {"bool", "BOOL", {2}, std::string(2, '\1')},
+                                      {"f4", "F4", {2}, std::string(1, '\1')}});
+  for (const CheckpointTensor& tensor : checkpoint.tensors) {
+    std::vector<float> values(4, -7);  // two of them between two that stay
+    const Result<void> got = read_scales(checkpoint, tensor, 0, std::span(values).subspan(1, 2));
+    ASSERT_FALSE(got) << tensor.info.name;
+    EXPECT_EQ(got.error().code, ErrorCode::unsupported);
+    EXPECT_THAT(got.error().message, ::testing::HasSubstr(tensor.info.name + " ("));
+    EXPECT_THAT(values, ElementsAre(-7, -7, -7, -7));
+  }
+}
+
 }  // namespace
 }  // namespace octavo

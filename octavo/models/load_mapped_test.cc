@@ -161,6 +161,22 @@ TEST_F(LoadMapped, RefusesWhatNeitherMemoryNorAFileHolds) {
   EXPECT_TRUE(load_model(model, placed(WeightPlacement::packed, options)));
 }
 
+// What is packed for its odd address alone counts as well: 7 + 7 matrices, embeddings and the head.
+TEST_F(LoadMapped, RefusesMisalignedWeightsThatMemoryDoesNotHold) {
+  const ModelFiles files = read_files(golden_models() / "llama3");
+  LoadOptions options;
+  options.available_bytes = 50'000;
+  const std::filesystem::path aligned = written(files, 2);
+  EXPECT_EQ(load(aligned, options).report.placement.mapped_weights, 16u);
+  const Checkpoint misaligned = must(open_checkpoint(written(files, 1)));
+  EXPECT_GT(misaligned.tensor_bytes, options.available_bytes);
+  const auto refused = load_model(misaligned, options);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("odd addresses"), HasSubstr("50.0 kB are available")));
+  EXPECT_TRUE(load_model(misaligned, placed(WeightPlacement::packed, options)));
+}
+
 TEST_F(LoadMapped, AFileThatShrankIsAnError) {
   const std::filesystem::path model = directory_ / "model";
   read_files(golden_models() / "llama3").write(model);

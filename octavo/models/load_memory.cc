@@ -10,7 +10,13 @@
 namespace octavo::models {
 namespace {
 
-// Of all tensors where products read them from memory: packed, and of that what files do not have.
+// Products take a weight from its file only where its elements are aligned.
+bool is_aligned(const TensorInfo& info, std::size_t element_bytes) {
+  return info.offset % element_bytes == 0;
+}
+
+// Of all tensors where products read them from memory: packed, and of that what cannot be left in
+// the files.
 struct Needed {
   std::uint64_t packed = 0, made = 0;
 };
@@ -30,12 +36,13 @@ Needed needed_by(const Checkpoint& checkpoint, const Pairing& pairing, const Con
       bytes *= 2;  // f32
     }
     needed.packed += bytes;
-    if (bytes != info.bytes || info.shape.size() < 2) needed.made += bytes;
+    const std::optional<Format> format = dtype_info(info.dtype).format;
+    const bool left = bytes == info.bytes && info.shape.size() >= 2 &&
+                      (!format || is_aligned(info, bytes_per_element(*format)));
+    if (!left) needed.made += bytes;
   }
   return needed;
 }
-
-std::string words(std::uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 }  // namespace
 
@@ -53,10 +60,12 @@ Result<void> ParameterReader::place(const ModelConfig& config) {
   if (needed.packed + kv <= available) return {};
   if (needed.made > available) {
     return fail(ErrorCode::bad_value,
-                fmt::format("{}: weights take {} in memory, {} are available, and what is made "
-                            "while loading is in no file to leave it in: `octavo quantize` or "
-                            "`octavo dequantize` writes one; --weights packed tries all the same",
-                            checkpoint_.directory.string(), words(needed.made), words(available)));
+                fmt::format("{}: weights that cannot be left in their files (made while loading, "
+                            "or at odd addresses) take {} of memory, {} are available: `octavo "
+                            "quantize` or `octavo dequantize` writes files that fit; --weights "
+                            "packed tries all the same",
+                            checkpoint_.directory.string(), human_bytes(needed.made),
+                            human_bytes(available)));
   }
   maps_ = true;
   placement_.packed_bytes = needed.packed;
@@ -71,7 +80,7 @@ Result<std::optional<ops::PackedWeight>> ParameterReader::mapped(const Checkpoin
                                                                  std::size_t first_row,
                                                                  const ops::ScaleGrid& scale) {
   const std::size_t element = bytes_per_element(format);
-  if (!maps_ || n == 0 || tensor.info.offset % element != 0) return std::nullopt;
+  if (!maps_ || n == 0 || !is_aligned(tensor.info, element)) return std::nullopt;
   mappings_.resize(checkpoint_.shards.size());
   std::optional<FileMapping>& mapping = mappings_[tensor.shard];
   if (!mapping) {

@@ -278,6 +278,11 @@ Result<float> ParameterReader::positive_number(const CheckpointTensor& tensor,
     return fail(ErrorCode::bad_model,
                 fmt::format("{}: one number is expected{}", where(checkpoint_, tensor), advice));
   }
+  if (!is_wide_float(tensor.info.dtype)) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("{}: a number in F32, BF16 or F16 is expected{}",
+                            where(checkpoint_, tensor), advice));
+  }
   OCTAVO_CHECK(read_scales(checkpoint_, tensor, 0, std::span(&value, 1)));
   if (!(value > 0) || !std::isfinite(value)) {
     return fail(ErrorCode::bad_model, fmt::format("{}: {}, a positive number is expected{}",

@@ -290,6 +290,15 @@ TEST_F(LoadModel, ScalesOfKeysAndValuesThatAreNone) {
                 AllOf(HasSubstr(name), HasSubstr(said), HasSubstr("--ignore-kv-scales")));
     EXPECT_EQ(loaded(files, ignore).report.kv_scales.count, 1u);
   }
+  for (const auto& [dtype, bytes] :
+       {std::pair("I64", 8u), {"F64", 8u}, {"C64", 8u}, {"I32", 4u}, {"U8", 1u}, {"BOOL", 1u}}) {
+    ModelFiles files = tiny();
+    files.add({name, dtype, {1}, std::string(bytes, '\1')});
+    EXPECT_THAT(refusal(files).message,
+                AllOf(HasSubstr(name), HasSubstr("a number in F32, BF16 or F16 is expected"),
+                      HasSubstr("--ignore-kv-scales")));
+    EXPECT_EQ(loaded(files, ignore).report.kv_scales.count, 1u);
+  }
 }
 
 TEST_F(LoadModel, SkipListsOfLoadTimeQuantization) {

@@ -64,6 +64,8 @@ Result<GenerationConfig> read_generation_config(const Json& json, std::string_vi
   config.max_new_tokens =
       reader.count("max_new_tokens", 1, std::numeric_limits<std::int32_t>::max());
   OCTAVO_CHECK(reader.status());
+  if (const auto sampling = check_sampling(sampling_options(config)); !sampling)
+    return fail(ErrorCode::bad_model, fmt::format("{}: {}", file, sampling.error().message));
   for (const auto& [key, neutral] : kNotBuilt) {
     const Json* const value = reader.find(key);
     if (value == nullptr || is_neutral(*value, neutral)) continue;

@@ -61,12 +61,16 @@ TEST(GenerationConfig, BadValuesAreRefused) {
       {R"({"top_p": 1.01})", "top_p is 1.01, but a number from 0 to 1"},
       {R"({"min_p": -1})", "min_p"},
       {R"({"repetition_penalty": 0})", "repetition_penalty is 0"},
+      {R"({"repetition_penalty": 1e-300})",
+       "repetition_penalty is 1e-300, but a number from 1e-06"},
+      {R"({"repetition_penalty": 1e300})", "repetition_penalty is 1e+300"},
       {R"({"do_sample": 1})", "do_sample is 1, but true or false"},
       {R"({"max_new_tokens": 0})", "max_new_tokens is 0"},
   };
   for (const auto& [text, message] : cases) {
     const auto config = read_generation_config(Json::parse(text), "m/generation_config.json");
     ASSERT_FALSE(config) << text;
+    EXPECT_EQ(config.error().code, ErrorCode::bad_model) << text;
     EXPECT_THAT(config.error().message, HasSubstr("m/generation_config.json: ")) << text;
     EXPECT_THAT(config.error().message, HasSubstr(message)) << text;
   }

@@ -100,15 +100,21 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
   return Encoder(*data_, text, options).run();
 }
 
-std::string Tokenizer::mark_literal(std::string_view text) const {
+std::string Tokenizer::mark_literal(std::string_view written) const {
+  // No mark but those that are put here: one at its end would make text of the template's token
+  // behind it. Repaired first, so that no bytes around a mark are one without it.
+  std::string text = valid_utf8(written);
+  for (std::size_t at = 0; (at = text.find(kLiteralMark, at)) != text.npos;)
+    text.erase(at, kLiteralMark.size());
+  const std::string_view whole = text;
   std::string marked;
   for (std::size_t at = 0; at < text.size();) {
-    TokenTrie::Match match = data_->plain.longest(text.substr(at));
-    if (match.token == TokenTrie::kNone) match = data_->normalized.longest(text.substr(at));
+    TokenTrie::Match match = data_->plain.longest(whole.substr(at));
+    if (match.token == TokenTrie::kNone) match = data_->normalized.longest(whole.substr(at));
     if (match.token != TokenTrie::kNone && data_->added[match.token].special)
       marked += kLiteralMark;
     const std::size_t bytes = std::max<std::size_t>(match.bytes, 1);
-    marked += text.substr(at, bytes);
+    marked += whole.substr(at, bytes);
     at += bytes;
   }
   return marked;

@@ -48,9 +48,9 @@ class Tokenizer {
   Result<std::vector<TokenId>> encode(std::string_view text,
                                       const EncodeOptions& options = {}) const;
 
-  // With kLiteralMark before each special token: what a user wrote stays text within a prompt
-  // that a template makes (EncodeOptions::literal_marks).
-  std::string mark_literal(std::string_view text) const;
+  // With kLiteralMark before each special token and nowhere else: what a user wrote stays text
+  // within a prompt that a template makes (EncodeOptions::literal_marks).
+  std::string mark_literal(std::string_view written) const;
 
   // Always valid UTF-8. Ids that are none are left out.
   std::string decode(std::span<const TokenId> ids, const DecodeOptions& options = {}) const;

@@ -123,6 +123,12 @@ TEST(Tokenizer, MarkedSpecialTokensAreText) {
                 ElementsAre(0, unknown, 1));
     EXPECT_THAT(encode(std::string("a") + std::string(kLiteralMark) + "b", true), ElementsAre(3));
     EXPECT_EQ(tokenizer->mark_literal("aab <s"), "aab <s");
+    // A mark that the user wrote goes: the template's token behind it stays one, and what it
+    // parted is marked itself.
+    const std::string mark(kLiteralMark);
+    EXPECT_THAT(encode(tokenizer->mark_literal("ab" + mark) + "<s>", true), ElementsAre(3, bos));
+    EXPECT_EQ(tokenizer->mark_literal("ab<" + mark + mark + "s>c"), user);
+    EXPECT_EQ(tokenizer->mark_literal("\xEF" + mark + "\xB7\x90").find(mark), std::string::npos);
     EXPECT_EQ(tokenizer->mark_literal(""), "");
   }
 }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "tests/support/tiny_model.h"
 
 namespace octavo::tests {
@@ -20,43 +22,49 @@ TEST(Stf10, MappedAndReadWeightsGiveTheSame) {
   EXPECT_EQ(mapped.negative_log_likelihood, packed.negative_log_likelihood);
 }
 
-// The file is cut while a conversation waits for its next line.
-TEST(Stf10, AFileCutWhileItIsMappedIsOneLineAndStatusOne) {
+// A conversation that waits for its next line; what `meanwhile`, shell text, does to the run ($run)
+// or to the model's file ($file) comes before it.
+Outcome conversation(const std::string& placement, const std::string& meanwhile) {
   const TempDir dir;
   const std::filesystem::path model = dir / "model";
   tiny_model("llama3").write(model);
   write_string(model / "tokenizer_config.json",
                R"({"chat_template": "{{ messages[-1]['content'] }}"})");
-  // $1 the program, $2 the model, $3 a directory, $4 how weights are placed.
+  // $1 the program, $2 the model, $3 a directory, $4 how weights are placed, $5 what happens.
   constexpr const char* kScript = R"(
 mkfifo "$3/in"
 "$1" generate "$2" --chat -n 3 --weights "$4" < "$3/in" 2> "$3/err" &
+run=$!
+file="$2/model.safetensors"
 exec 3> "$3/in"
 tries=0
-until grep -q '^run:' "$3/err" || [ $tries = 600 ]; do sleep 0.1; tries=$((tries + 1)); done
-: > "$2/model.safetensors"
+until grep -q '^context:' "$3/err" || [ $tries = 600 ]; do sleep 0.1; tries=$((tries + 1)); done
+eval "$5"
 echo hello >&3
 exec 3>&-
-wait $!
+wait $run
 status=$?
 cat "$3/err" >&2
 exit $status
 )";
-  for (const char* placement : {"mapped", "packed"}) {
-    SCOPED_TRACE(placement);
-    tiny_model("llama3").write(model);
-    std::filesystem::create_directory(dir / placement);
-    const Outcome run =
-        run_program("/bin/sh", {"-c", kScript, "sh", octavo_program(), model.string(),
-                                (dir / placement).string(), placement});
-    if (placement == std::string("packed")) {
-      EXPECT_EQ(run.status, 0) << run.err;
-      continue;
-    }
-    EXPECT_EQ(run.status, 1) << run.err;
-    EXPECT_THAT(run.err, AllOf(HasSubstr("model.safetensors: a page cannot be read"),
-                               HasSubstr("--weights packed")));
-  }
+  return run_program("/bin/sh", {"-c", kScript, "sh", octavo_program(), model.string(),
+                                 (dir / "").string(), placement, meanwhile});
+}
+
+TEST(Stf10, AFileCutWhileItIsMappedIsOneLineAndStatusOne) {
+  const std::string cut = ": > \"$file\"";
+  const Outcome packed = conversation("packed", cut);
+  EXPECT_EQ(packed.status, 0) << packed.err;
+  const Outcome mapped = conversation("mapped", cut);
+  EXPECT_EQ(mapped.status, 1) << mapped.err;
+  EXPECT_THAT(mapped.err, AllOf(HasSubstr("model.safetensors: a page cannot be read"),
+                                HasSubstr("--weights packed")));
+}
+
+// It has nothing to do with a page, and ends the run as it ends any other.
+TEST(Stf10, ABusErrorThatIsSentEndsTheRun) {
+  EXPECT_EQ(conversation("mapped", "kill -BUS $run; trap '' PIPE").status, 128 + SIGBUS);
+  EXPECT_EQ(conversation("mapped", "true").status, 0);
 }
 
 }  // namespace

@@ -81,6 +81,11 @@ TEST(Tok06, WhatMessagesSpellIsText) {
   EXPECT_EQ(model.prompt_tokens({"--chat", "--parse-special", "-p", "a<|end|>b"}), 4u);
   EXPECT_EQ(model.chat_tokens("<|end|><|end|><s>"), 18u);
   EXPECT_EQ(model.chat_tokens("a<|end|"), 8u);
+  // U+FDD0, by which text is told from tokens, is not the user's to set: it goes.
+  EXPECT_EQ(model.chat_tokens("ab\xEF\xB7\x90"), model.chat_tokens("ab"));
+  EXPECT_EQ(model.chat_tokens("a<|\xEF\xB7\x90"
+                              "end|>b"),
+            10u);
   // So is the system's message.
   model.configure("{{ messages[0].content }}<|end|>{{ messages[1].content }}");
   EXPECT_EQ(model.prompt_tokens({"--chat", "--system", "<s>", "-p", "<s>"}), 7u);

@@ -66,7 +66,55 @@ TEST_F(Generate, ClosedStandardStreams) {
   EXPECT_EQ(generate({"-q", "-p", "abc"}, closed).out, generate({"-q", "-p", "abc"}).out);
 }
 
+// While it waits for a line, for the rest of one, and before it first waits.
+TEST_F(Generate, ASignalEndsAConversation) {
+  write_string(model_ / "chat_template.jinja", "{{ messages[0].content }}");
+  // $1 the program, $2 the model, $3 a directory, $4 what is typed before. The input stays open.
+  // A run that goes on is killed, which is another status.
+  constexpr const char* kScript = R"(
+rm -f "$3/in"
+mkfifo "$3/in"
+"$1" generate "$2" --chat -n 3 < "$3/in" > "$3/out" 2> "$3/err" &
+run=$!
+exec 3> "$3/in"
+(sleep 60; kill -KILL $run) > "$3/dog" 2>&1 &
+dog=$!
+until grep -q '^context:' "$3/err" || ! kill -0 $run; do sleep 0.01; done
+printf "$4" >&3
+[ "$4" = 'a\n' ] && until grep -q '^generate:' "$3/err" || ! kill -0 $run; do sleep 0.01; done
+kill -TERM $run
+wait $run
+status=$?
+kill $dog
+exit $status
+)";
+  for (const char* typed : {"", "abc", "a\\n"}) {
+    const Outcome run = run_program("/bin/sh", {"-c", kScript, "sh", octavo_program(),
+                                                model_.string(), (dir_ / "").string(), typed});
+    EXPECT_EQ(run.status, 128 + 15) << typed << run.err;
+  }
+}
+
+TEST_F(Generate, LinesOfAConversation) {
+  write_string(model_ / "chat_template.jinja", "{{ messages[0].content }}");
+  const auto outputs = [&](const std::string& typed) {
+    return generate({"-q", "--chat"}, "printf '" + typed + "' | ").out;
+  };
+  const std::string answer = generate({"-q", "--chat", "-p", "abc"}).out;
+  EXPECT_EQ(outputs("abc"), answer);
+  EXPECT_EQ(outputs("abc\\n"), answer);
+  EXPECT_EQ(outputs(""), "");
+  EXPECT_EQ(outputs("abc\\nabc"), answer + answer);  // the template shows the first message
+  refuses(1, {"-q", "--chat"}, "standard input: a line of more than 67108864 bytes",
+          "head -c 70000000 /dev/zero | ");
+}
+
 TEST_F(Generate, EmptyValuesOfOptions) {
+  for (const char* command : {"generate", "perplexity", "tokenize", "info"}) {
+    const Outcome run = run_octavo({command, ""});
+    EXPECT_EQ(run.status, 2) << run.err;
+    EXPECT_THAT(only_line(run), HasSubstr("MODEL: it is empty")) << command;
+  }
   refuses(2, {"-q", "-p", ""}, HasSubstr("prompt 1 has no tokens"));
   for (const char* option : {"--save", "--file", "--seed", "--temp", "--top-k", "--top-p",
                              "--min-p", "--repetition-penalty", "-c", "--threads", "--prompt-chunk",

@@ -14,7 +14,7 @@
 #include "octavo/formats/convert.h"
 #include "octavo/kernels/cast/cast_testing.h"
 #include "octavo/kernels/gemm/gemm_internal.h"
-#include "octavo/kernels/gemm/order_c_testing.h"
+#include "octavo/kernels/gemm/order_c_reference.h"
 
 namespace octavo::kernels::testing {
 
