@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "octavo/base/error.h"
-#include "octavo/base/thread_pool.h"
+#include "octavo/base/for_rows.h"
 #include "octavo/formats/convert.h"
 
 namespace octavo {
@@ -110,12 +110,8 @@ float decode_bf16(std::uint16_t bits) {
 // to[i] = f(from[i]), on all threads where there is enough to do.
 template <class From, class To, class F>
 void convert_all(std::span<const From> from, std::span<To> to, const F& f) {
-  constexpr std::size_t kAlone = 1 << 16;  // what one thread does before another has woken up
-  ThreadPool& pool = *default_context().pool;
-  const int parts = from.size() <= kAlone ? 1 : pool.threads();
-  pool.run(parts, [&](int part) {
-    const Range mine = split(from.size(), 32, parts, part);
-    for (std::size_t i = mine.begin; i < mine.end; ++i) to[i] = f(from[i]);
+  for_rows(default_context(), from.size(), from.size(), [&](const Range& range) {
+    for (std::size_t i = range.begin; i < range.end; ++i) to[i] = f(from[i]);
   });
 }
 
