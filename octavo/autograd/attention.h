@@ -1,3 +1,4 @@
+// softmax(Q K^T) V with masks that follow from positions, heads in groups.
 #pragma once
 
 #include <optional>

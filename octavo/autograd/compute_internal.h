@@ -10,6 +10,7 @@
 
 #include "octavo/base/error.h"
 #include "octavo/base/for_rows.h"
+#include "octavo/base/larger.h"
 #include "octavo/tensor/tensor.h"
 
 namespace octavo {
@@ -58,12 +59,6 @@ Tensor compute(DType dtype, const Shape& shape, const Body& body) {
 
 // The type that elements of `dtype` are computed in.
 inline DType computed_in(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
-// NaN wins.
-template <class T>
-T larger(T a, T b) {
-  return a >= b || std::isnan(a) ? a : b;
-}
 
 // The sum of f(i) over [0, n): element i in lane i % 16, each lane in ascending order from 0, then
 // lane l joins lane l + 8, l + 4, l + 2, l + 1 (as octavo/kernels/transformer).

@@ -19,106 +19,8 @@ void check_meta(const char* operation, const Variable& scale, const Variable& am
       operation));
 }
 
-Fp8Meta update(const Tensor& x, DType q_dtype, const Variable& scale, const Variable& history,
-               Fp8Semantics semantics) {
-  return update_fp8_meta(x, q_dtype, scale.value(), history.value(), semantics);
-}
-
-}  // namespace
-
-Variable in_qdq(DType compute_dtype, DType q_dtype, const Variable& inp, const Variable& scale,
-                const Variable& amax_history, Fp8Semantics semantics) {
-  check_meta("in_qdq", scale, amax_history);
-  QdqUpdate update = quantize_dequantize_update(inp.value(), q_dtype, scale.value(),
-                                                amax_history.value(), compute_dtype, semantics);
-  const std::array<Variable, 3> inputs = {inp, scale, amax_history};
-  return record(
-      "in_qdq", {std::move(update.qdq)}, inputs,
-      [meta = update.meta](std::span<const Cotangent> g) -> std::vector<Cotangent> {
-        return {g[0], meta.scale, meta.amax_history};
-      },
-      RunRule::when_on_path)[0];
-}
-
-Variable out_qdq(DType compute_dtype, DType q_dtype, const Variable& out, const Variable& scale,
-                 const Variable& amax_history, Fp8Semantics semantics) {
-  check_meta("out_qdq", scale, amax_history);
-  const std::array<Variable, 3> inputs = {out, scale, amax_history};
-  return record(
-      "out_qdq", out.value(), inputs,
-      [=, s = scale.value(), h = amax_history.value()](const Tensor& g) -> std::vector<Cotangent> {
-        const auto [qdq_g, meta] =
-            quantize_dequantize_update(g, q_dtype, s, h, compute_dtype, semantics);
-        return {qdq_g, meta.scale, meta.amax_history};
-      });
-}
-
-Quantized in_q(DType compute_dtype, DType q_dtype, const Variable& inp, const Variable& scale,
-               const Variable& amax_history, Fp8Semantics semantics) {
-  check_meta("in_q", scale, amax_history);
-  const Fp8Meta meta = update(inp.value(), q_dtype, scale, amax_history, semantics);
-  const std::array<Variable, 3> inputs = {inp, scale, amax_history};
-  const std::vector<Variable> outputs = record(
-      "in_q", {quantize(inp.value(), q_dtype, meta.scale, compute_dtype), meta.scale}, inputs,
-      [meta](std::span<const Cotangent>) -> std::vector<Cotangent> {
-        return {std::nullopt, meta.scale, meta.amax_history};
-      },
-      RunRule::when_on_path);
-  return {outputs[0], outputs[1]};
-}
-
-namespace {
-
 // The product of two scales, in f32.
 Tensor scale_product(const Tensor& a, const Tensor& b) { return dequantize(a, DType::f32, b); }
-
-}  // namespace
-
-Variable out_dq(DType dq_dtype, const Variable& lhs_scale, const Variable& rhs_scale,
-                const Variable& out) {
-  const std::array<Variable, 3> inputs = {lhs_scale, rhs_scale, out};
-  const Tensor scale = scale_product(lhs_scale.value(), rhs_scale.value());
-  return record("out_dq", dequantize(out.value(), dq_dtype, scale), inputs,
-                [type = out.dtype()](const Tensor& g) -> std::vector<Cotangent> {
-                  return {std::nullopt, std::nullopt, g.astype(type)};
-                });
-}
-
-Variable quantized_dot(const QuantizedDot& x, const DotDimensionNumbers& dims,
-                       DType preferred_element_type, Fp8Types types, Fp8Semantics semantics) {
-  check_meta("quantized_dot", x.out_grad_scale, x.out_grad_amax_history);
-  const std::array<Variable, 8> inputs = {
-      x.lhs,   x.rhs,   x.out_grad_scale, x.out_grad_amax_history,
-      x.q_lhs, x.q_rhs, x.lhs_scale,      x.rhs_scale};
-  const bool is_lhs_wanted = x.lhs.is_recorded(), is_rhs_wanted = x.rhs.is_recorded();
-  const auto rule =
-      [=, lhs = x.q_lhs.value(), lhs_scale = x.lhs_scale.value(), rhs = x.q_rhs.value(),
-       rhs_scale = x.rhs_scale.value(), lhs_type = x.lhs.dtype(), rhs_type = x.rhs.dtype(),
-       scale = x.out_grad_scale.value(),
-       history = x.out_grad_amax_history.value()](const Tensor& g) -> std::vector<Cotangent> {
-    const DType type = preferred_element_type;
-    const Fp8Meta meta = update_fp8_meta(g, types.e5m2, scale, history, semantics);
-    const Tensor q_g = quantize(g, types.e5m2, meta.scale, type);
-    Cotangent of_lhs, of_rhs;
-    if (is_lhs_wanted) {
-      of_lhs = dequantize(ops::dot_general_transpose_lhs(q_g, lhs.shape(), rhs, dims, type), type,
-                          scale_product(rhs_scale, meta.scale))
-                   .astype(lhs_type);
-    }
-    if (is_rhs_wanted) {
-      of_rhs = dequantize(ops::dot_general_transpose_rhs(q_g, lhs, rhs.shape(), dims, type), type,
-                          scale_product(lhs_scale, meta.scale))
-                   .astype(rhs_type);
-    }
-    return {of_lhs,       of_rhs,       meta.scale,   meta.amax_history,
-            std::nullopt, std::nullopt, std::nullopt, std::nullopt};
-  };
-  return record("quantized_dot",
-                ops::dot_general(x.q_lhs.value(), x.q_rhs.value(), dims, preferred_element_type),
-                inputs, rule);
-}
-
-namespace {
 
 ops::TensorRecipe with_scale(DType type, const Tensor& scale) {
   if (scale.size() != 1) {
@@ -185,6 +87,92 @@ Variable stateless_scaled_dot(const char* operation, const Variable& lhs, const 
 }
 
 }  // namespace
+
+Variable in_qdq(DType compute_dtype, DType q_dtype, const Variable& inp, const Variable& scale,
+                const Variable& amax_history, Fp8Semantics semantics) {
+  check_meta("in_qdq", scale, amax_history);
+  QdqUpdate update = quantize_dequantize_update(inp.value(), q_dtype, scale.value(),
+                                                amax_history.value(), compute_dtype, semantics);
+  const std::array<Variable, 3> inputs = {inp, scale, amax_history};
+  return record(
+      "in_qdq", {std::move(update.qdq)}, inputs,
+      [meta = update.meta](std::span<const Cotangent> g) -> std::vector<Cotangent> {
+        return {g[0], meta.scale, meta.amax_history};
+      },
+      RunRule::when_on_path)[0];
+}
+
+Variable out_qdq(DType compute_dtype, DType q_dtype, const Variable& out, const Variable& scale,
+                 const Variable& amax_history, Fp8Semantics semantics) {
+  check_meta("out_qdq", scale, amax_history);
+  const std::array<Variable, 3> inputs = {out, scale, amax_history};
+  return record(
+      "out_qdq", out.value(), inputs,
+      [=, s = scale.value(), h = amax_history.value()](const Tensor& g) -> std::vector<Cotangent> {
+        const auto [qdq_g, meta] =
+            quantize_dequantize_update(g, q_dtype, s, h, compute_dtype, semantics);
+        return {qdq_g, meta.scale, meta.amax_history};
+      });
+}
+
+Quantized in_q(DType compute_dtype, DType q_dtype, const Variable& inp, const Variable& scale,
+               const Variable& amax_history, Fp8Semantics semantics) {
+  check_meta("in_q", scale, amax_history);
+  const Fp8Meta meta =
+      update_fp8_meta(inp.value(), q_dtype, scale.value(), amax_history.value(), semantics);
+  const std::array<Variable, 3> inputs = {inp, scale, amax_history};
+  const std::vector<Variable> outputs = record(
+      "in_q", {quantize(inp.value(), q_dtype, meta.scale, compute_dtype), meta.scale}, inputs,
+      [meta](std::span<const Cotangent>) -> std::vector<Cotangent> {
+        return {std::nullopt, meta.scale, meta.amax_history};
+      },
+      RunRule::when_on_path);
+  return {outputs[0], outputs[1]};
+}
+
+Variable out_dq(DType dq_dtype, const Variable& lhs_scale, const Variable& rhs_scale,
+                const Variable& out) {
+  const std::array<Variable, 3> inputs = {lhs_scale, rhs_scale, out};
+  const Tensor scale = scale_product(lhs_scale.value(), rhs_scale.value());
+  return record("out_dq", dequantize(out.value(), dq_dtype, scale), inputs,
+                [type = out.dtype()](const Tensor& g) -> std::vector<Cotangent> {
+                  return {std::nullopt, std::nullopt, g.astype(type)};
+                });
+}
+
+Variable quantized_dot(const QuantizedDot& x, const DotDimensionNumbers& dims,
+                       DType preferred_element_type, Fp8Types types, Fp8Semantics semantics) {
+  check_meta("quantized_dot", x.out_grad_scale, x.out_grad_amax_history);
+  const std::array<Variable, 8> inputs = {
+      x.lhs,   x.rhs,   x.out_grad_scale, x.out_grad_amax_history,
+      x.q_lhs, x.q_rhs, x.lhs_scale,      x.rhs_scale};
+  const bool is_lhs_wanted = x.lhs.is_recorded(), is_rhs_wanted = x.rhs.is_recorded();
+  const auto rule =
+      [=, lhs = x.q_lhs.value(), lhs_scale = x.lhs_scale.value(), rhs = x.q_rhs.value(),
+       rhs_scale = x.rhs_scale.value(), lhs_type = x.lhs.dtype(), rhs_type = x.rhs.dtype(),
+       scale = x.out_grad_scale.value(),
+       history = x.out_grad_amax_history.value()](const Tensor& g) -> std::vector<Cotangent> {
+    const DType type = preferred_element_type;
+    const Fp8Meta meta = update_fp8_meta(g, types.e5m2, scale, history, semantics);
+    const Tensor q_g = quantize(g, types.e5m2, meta.scale, type);
+    Cotangent of_lhs, of_rhs;
+    if (is_lhs_wanted) {
+      of_lhs = dequantize(ops::dot_general_transpose_lhs(q_g, lhs.shape(), rhs, dims, type), type,
+                          scale_product(rhs_scale, meta.scale))
+                   .astype(lhs_type);
+    }
+    if (is_rhs_wanted) {
+      of_rhs = dequantize(ops::dot_general_transpose_rhs(q_g, lhs, rhs.shape(), dims, type), type,
+                          scale_product(lhs_scale, meta.scale))
+                   .astype(rhs_type);
+    }
+    return {of_lhs,       of_rhs,       meta.scale,   meta.amax_history,
+            std::nullopt, std::nullopt, std::nullopt, std::nullopt};
+  };
+  return record("quantized_dot",
+                ops::dot_general(x.q_lhs.value(), x.q_rhs.value(), dims, preferred_element_type),
+                inputs, rule);
+}
 
 Variable fp8_scaled_dot_general(const Variable& lhs, const Variable& rhs,
                                 const DotDimensionNumbers& dims, const Fp8DotMeta& meta,

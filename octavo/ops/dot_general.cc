@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "octavo/base/error.h"
+#include "octavo/ops/dot_general_internal.h"
 
 namespace octavo::ops {
 namespace {
@@ -144,6 +145,21 @@ Tensor dot_f64(const DotOperands& operands) {
   return result;
 }
 
+// `count` axes from `begin`.
+Axes range(std::size_t begin, std::size_t count) {
+  Axes axes(count);
+  std::iota(axes.begin(), axes.end(), begin);
+  return axes;
+}
+
+// Those of `axes`, whose partners are `partners`, in the ascending order of these.
+Axes by_partner(const Axes& axes, const Axes& partners) {
+  Axes order = range(0, axes.size());
+  std::ranges::sort(order, {}, [&](std::size_t i) { return partners[i]; });
+  for (std::size_t& i : order) i = axes[i];
+  return order;
+}
+
 }  // namespace
 
 DotDimensionNumbers matmul_dims(std::size_t lhs_rank) { return {{lhs_rank - 1}, {0}}; }
@@ -237,39 +253,17 @@ Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbe
     }
     return dot_f64(operands).astype(type);
   }
-  const auto [m, n] = std::pair(operands.lhs.free, operands.rhs.free);
-  const DType stored = type == DType::bf16 ? DType::bf16 : DType::f32;
-  Tensor result = operands.lhs.contracted == 0 ? Tensor::zeros(stored, operands.shape)
-                                               : Tensor(stored, operands.shape);
-  if (result.size() == 0 || operands.lhs.contracted == 0) return result.astype(type);
-  auto* c = static_cast<std::byte*>(result.mutable_data());
-  const std::size_t matrix_bytes = m * n * (stored == DType::bf16 ? 2 : 4);
+  const std::size_t m = operands.lhs.free, n = operands.rhs.free;
+  if (m == 0 || n == 0 || operands.lhs.batch == 0 || operands.lhs.contracted == 0) {
+    return Tensor::zeros(type, operands.shape);
+  }
+  DotResults results(stored_type(type), operands.shape, m, n);
   for (std::size_t b = 0; b < operands.lhs.batch; ++b) {
     const Operand a = dot_matrix(operands.lhs, b), w = dot_matrix(operands.rhs, b);
-    const Output to{*dtype_info(stored).format, c + b * matrix_bytes, n};
-    m < kPackRowsOfA ? gemm(a, w, to) : gemm(a, pack_weight(w), to);
+    m < kPackRowsOfA ? gemm(a, w, results.matrix(b)) : gemm(a, pack_weight(w), results.matrix(b));
   }
-  return result.astype(type);
+  return results.tensor().astype(type);
 }
-
-namespace {
-
-// `count` axes from `begin`.
-Axes range(std::size_t begin, std::size_t count) {
-  Axes axes(count);
-  std::iota(axes.begin(), axes.end(), begin);
-  return axes;
-}
-
-// Those of `axes`, whose partners are `partners`, in the ascending order of these.
-Axes by_partner(const Axes& axes, const Axes& partners) {
-  Axes order = range(0, axes.size());
-  std::ranges::sort(order, {}, [&](std::size_t i) { return partners[i]; });
-  for (std::size_t& i : order) i = axes[i];
-  return order;
-}
-
-}  // namespace
 
 Tensor in_order_of(const Tensor& x, const Axes& axes) {
   Axes order(axes.size());

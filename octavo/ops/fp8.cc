@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "octavo/base/error.h"
+#include "octavo/base/larger.h"
 #include "octavo/formats/convert.h"
 #include "octavo/ops/quantized_tensor.h"
 #include "octavo/tensor/broadcast.h"
@@ -154,12 +155,8 @@ float amax(const Tensor& x) {
     throw ContractError(fmt::format("amax: given {}, expected elements", to_string(x.shape())));
   }
   float largest = 0;
-  bool has_nan = false;
-  for (const float value : x.to_floats()) {
-    has_nan |= std::isnan(value);
-    largest = std::max(largest, std::fabs(value));
-  }
-  return has_nan ? std::numeric_limits<float>::quiet_NaN() : largest;
+  for (const float value : x.to_floats()) largest = larger(largest, std::fabs(value));
+  return largest;
 }
 
 Tensor push_amax(const Tensor& amax_history, float amax) {

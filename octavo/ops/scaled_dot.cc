@@ -6,16 +6,16 @@
 #include <cmath>
 
 #include "octavo/base/error.h"
+#include "octavo/base/larger.h"
+#include "octavo/ops/dot_general_internal.h"
 
 namespace octavo::ops {
 namespace {
 
-// Kernels read f32 and bf16.
-Tensor readable(const Tensor& x) {
+// What quantize reads: f32 and bf16 as they are, all else as f32.
+Tensor quantizable(const Tensor& x) {
   return x.dtype() == DType::f32 || x.dtype() == DType::bf16 ? x : x.astype(DType::f32);
 }
-
-DType stored_type(DType type) { return type == DType::bf16 ? DType::bf16 : DType::f32; }
 
 // Matrix `batch` of x as it is stored.
 Operand stored_matrix(const DotOperand& x, std::size_t batch) {
@@ -26,27 +26,6 @@ Operand stored_matrix(const DotOperand& x, std::size_t batch) {
   }
   return matrix;
 }
-
-// Results of products, matrix after matrix.
-class Results {
- public:
-  Results(DType type, Shape shape, std::size_t rows, std::size_t cols)
-      : tensor_(type, std::move(shape)), rows_(rows), cols_(cols) {}
-
-  Output matrix(std::size_t batch) {
-    const std::size_t element = static_cast<std::size_t>(dtype_bits(tensor_.dtype())) / 8;
-    auto* data = static_cast<std::byte*>(tensor_.mutable_data());
-    return {*dtype_info(tensor_.dtype()).format, data + batch * rows_ * cols_ * element, cols_};
-  }
-  Tensor tensor() const { return tensor_; }
-
- private:
-  Tensor tensor_;
-  std::size_t rows_, cols_;
-};
-
-// The largest of magnitudes, NaN if one is NaN.
-float larger(float a, float b) { return std::isnan(a) ? a : std::isnan(b) ? b : std::max(a, b); }
 
 bool is_by_block(const TensorRecipe& recipe) { return recipe.scaling == Scaling::blocks; }
 
@@ -84,7 +63,7 @@ void check_elements(const Tensor& lhs, const Tensor& rhs) {
 ScaledDot scaled_dot(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbers& dims,
                      const ScaledDotRecipes& recipes, DType type, bool keep) {
   check_elements(lhs, rhs);
-  const DotOperands operands = dot_operands(readable(lhs), readable(rhs), dims, true);
+  const DotOperands operands = dot_operands(quantizable(lhs), quantizable(rhs), dims, true);
   const std::size_t batch = operands.lhs.batch;
   const bool is_nk = operands.rhs.free_first;
   auto kept = std::make_shared<ScaledDotKept>();
@@ -92,7 +71,7 @@ ScaledDot scaled_dot(const Tensor& lhs, const Tensor& rhs, const DotDimensionNum
   kept->rhs_codes.resize(batch);
   const TensorRecipe lhs_recipe = with_known_scale(recipes.lhs, operands.lhs.tensor, batch);
   const TensorRecipe rhs_recipe = with_known_scale(recipes.rhs, operands.rhs.tensor, batch);
-  Results value(stored_type(type), operands.shape, operands.lhs.free, operands.rhs.free);
+  DotResults value(stored_type(type), operands.shape, operands.lhs.free, operands.rhs.free);
   float lhs_amax = 0, rhs_amax = 0;
   for (std::size_t b = 0; b < batch; ++b) {
     QuantizedTensor &x = kept->lhs_codes[b], &w = kept->rhs_codes[b];
@@ -143,11 +122,11 @@ ScaledDotGradients scaled_dot_gradients(const ScaledDotKept& kept, const Tensor&
   const std::size_t batch = kept.lhs.batch, m = kept.lhs.free, n = kept.rhs.free,
                     k = kept.lhs.contracted;
   const bool is_nk = kept.rhs.free_first;
-  const Tensor cotangent = readable(g).reshape({batch, m, n});
+  const Tensor cotangent = quantizable(g).reshape({batch, m, n});
   const TensorRecipe recipe = with_known_scale(recipes.grad, cotangent, batch);
   const DotOperand of_g{cotangent, {}, batch, m, n, true};
   const bool packs_g = wanted.rhs && !is_nk && !is_by_block(recipes.grad);
-  std::optional<Results> lhs, rhs;
+  std::optional<DotResults> lhs, rhs;
   if (wanted.lhs) {
     lhs.emplace(stored_type(kept.lhs_type), sizes_of(kept.lhs_shape, kept.lhs.axes), m, k);
   }

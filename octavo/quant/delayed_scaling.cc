@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "octavo/base/larger.h"
+
 namespace octavo {
 
 float delayed_scale(float amax, float scale, float fp8_max, int margin, Fp8Semantics semantics) {
@@ -24,10 +26,7 @@ float delayed_scale(float amax, float scale, float fp8_max, int margin, Fp8Seman
 
 float history_amax(std::span<const float> history) {
   float largest = -std::numeric_limits<float>::infinity();
-  for (const float amax : history) {
-    if (std::isnan(amax)) return amax;
-    largest = std::max(largest, amax);
-  }
+  for (const float amax : history) largest = larger(largest, amax);
   return largest;
 }
 

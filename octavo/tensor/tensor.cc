@@ -95,23 +95,24 @@ void write_all(std::span<const double> from, Tensor& to) {
   }
 }
 
-// The two casts that training makes all the time, without branches. NaN becomes quiet.
-std::uint16_t bf16_of(float x) {
+// The two casts that training makes all the time, without branches, as objects that loops take in.
+// NaN becomes quiet.
+constexpr auto bf16_of = [](float x) -> std::uint16_t {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
   const bool is_nan = (bits & 0x7FFF'FFFF) > 0x7F80'0000;
   return static_cast<std::uint16_t>(is_nan ? 0x7FC0 | ((bits >> 16) & 0x8000) : rounded);
-}
+};
 
-float decode_bf16(std::uint16_t bits) {
+constexpr auto decode_bf16 = [](std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
+};
 
 // to[i] = f(from[i]), on all threads where there is enough to do.
 template <class From, class To, class F>
 void convert_all(std::span<const From> from, std::span<To> to, const F& f) {
   for_rows(default_context(), from.size(), from.size(), [&](const Range& range) {
-    for (std::size_t i = range.begin; i < range.end; ++i) to[i] = f(from[i]);
+    std::transform(from.data() + range.begin, from.data() + range.end, to.data() + range.begin, f);
   });
 }
 
@@ -158,9 +159,14 @@ Tensor::Tensor(DType dtype, Shape shape)
       storage_(std::make_shared<AlignedBytes>(checked_bytes(dtype, shape_))) {}
 
 Tensor Tensor::full(DType dtype, Shape shape, double value) {
-  Tensor tensor(dtype, std::move(shape));
-  const std::vector<double> values(tensor.size(), value);
-  write_all(values, tensor);
+  Tensor tensor(dtype, std::move(shape)), one(dtype, {1});
+  write_all(std::span(&value, 1), one);
+  std::uint8_t* to = tensor.storage_->data();
+  const std::size_t bytes = tensor.bytes();
+  std::memcpy(to, one.data(), std::min(bytes, one.bytes()));
+  for (std::size_t done = one.bytes(); done < bytes; done *= 2) {
+    std::memcpy(to + done, to, std::min(done, bytes - done));
+  }
   return tensor;
 }
 

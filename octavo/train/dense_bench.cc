@@ -2,17 +2,20 @@
 // parameters and input.
 #include <benchmark/benchmark.h>
 
+#include <cmath>
+
 #include "octavo/autograd/elementwise.h"
 #include "octavo/autograd/shape.h"
 #include "octavo/autograd/value_and_grad.h"
 #include "octavo/nn/dense.h"
+#include "octavo/ops/kernel_log.h"
 
 namespace octavo {
 namespace {
 
 constexpr std::size_t kBatch = 512, kIn = 1024, kOut = 4096;
 
-void run_steps(benchmark::State& state, const nn::Dense& layer) {
+void run_steps(benchmark::State& state, bool expects_fp8, const nn::Dense& layer) {
   ThreadPool pool(static_cast<int>(state.range(0)));
   const ContextScope scope(Context{&pool});
   const DType type = layer.dtype.value_or(DType::f32);
@@ -22,6 +25,16 @@ void run_steps(benchmark::State& state, const nn::Dense& layer) {
   const Variable g = normal(Rng(3), {kBatch, kOut}).astype(type);
   const auto step =
       value_and_grad([&](const Variables& v) { return sum(layer.apply(v, v.at("input/x")) * g); });
+  // The products are those that the name says, and their results numbers, before anything is timed.
+  {
+    const ops::KernelLog log;
+    const double loss = step(variables).value.item();
+    const bool is_fp8 = log.count(Format::e4m3fn, Format::e4m3fn) == 1;
+    if (!std::isfinite(loss) || log.runs().size() != 3 || is_fp8 != expects_fp8) {
+      return state.SkipWithError("other products than expected, or no finite loss");
+    }
+    state.SetLabel(log.runs()[0].kernel);
+  }
   for (auto _ : state) {
     const ValueAndGrad result = step(variables);
     variables = variables.merged(result.grads.collection(kOverwriteWithGradient));
@@ -32,18 +45,22 @@ void run_steps(benchmark::State& state, const nn::Dense& layer) {
       flops, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
 }
 
-void dense_f32(benchmark::State& state) { run_steps(state, {.features = kOut, .use_bias = false}); }
+void dense_f32(benchmark::State& state) {
+  run_steps(state, false, {.features = kOut, .use_bias = false});
+}
 void dense_bf16(benchmark::State& state) {
-  run_steps(state, {.features = kOut, .use_bias = false, .dtype = DType::bf16});
+  run_steps(state, false, {.features = kOut, .use_bias = false, .dtype = DType::bf16});
 }
 void dense_fp8(benchmark::State& state) {
-  run_steps(state, {.features = kOut, .use_bias = false, .dot_general_cls = nn::Fp8DotGeneral{}});
+  run_steps(state, true,
+            {.features = kOut, .use_bias = false, .dot_general_cls = nn::Fp8DotGeneral{}});
 }
 void dense_fp8_bf16(benchmark::State& state) {
-  run_steps(state, {.features = kOut,
-                    .use_bias = false,
-                    .dtype = DType::bf16,
-                    .dot_general_cls = nn::Fp8DotGeneral{}});
+  run_steps(state, true,
+            {.features = kOut,
+             .use_bias = false,
+             .dtype = DType::bf16,
+             .dot_general_cls = nn::Fp8DotGeneral{}});
 }
 
 BENCHMARK(dense_f32)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);

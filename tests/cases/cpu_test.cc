@@ -129,13 +129,9 @@ TEST_F(Cpu03, EachLevelIsChosenByName) {
 }
 
 TEST_F(Cpu03, OlderProcessorsGiveTheSameTextAndNoIllegalInstruction) {
-#ifndef __x86_64__
-  GTEST_SKIP() << "emulated processors: this is no x86-64 build";
-#endif
-  if (built_with_sanitizers())
-    GTEST_SKIP() << "emulated processors: not with sanitizers, which qemu-user does not run";
-  if (run_program("qemu-x86_64", {"--version"}).status != 0)
-    GTEST_SKIP() << "emulated processors: qemu-x86_64 is missing (scripts/setup installs it)";
+  if (const std::string why = why_no_emulation(); !why.empty()) {
+    GTEST_SKIP() << "emulated processors: " << why;
+  }
   const std::vector<int> expected = tokens(model_, {"--quantize", "float"});
   for (const char* processor : {"Conroe", "Nehalem", "Haswell", "Skylake-Server"}) {
     const std::string before = std::string("qemu-x86_64 -cpu ") + processor + " ";

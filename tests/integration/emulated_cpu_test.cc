@@ -22,13 +22,9 @@ void PrintTo(const Processor& processor, std::ostream* out) { *out << processor.
 class EmulatedCpu : public ::testing::TestWithParam<Processor> {
  protected:
   void SetUp() override {
-#ifndef __x86_64__
-    GTEST_SKIP() << "emulated processors: this is no x86-64 build";
-#endif
-    if (built_with_sanitizers())
-      GTEST_SKIP() << "emulated processors: not with sanitizers, which qemu-user does not run";
-    if (run_program("qemu-x86_64", {"--version"}).status != 0)
-      GTEST_SKIP() << "emulated processors: qemu-x86_64 is missing (scripts/setup installs it)";
+    if (const std::string why = why_no_emulation(); !why.empty()) {
+      GTEST_SKIP() << "emulated processors: " << why;
+    }
     const auto built = run_octavo({"info", "--json"}).json().at("kernels_built");
     if (built.get<std::string>().find("avx2") == std::string::npos)
       GTEST_SKIP() << "emulated processors: this build has the generic level only";

@@ -92,6 +92,17 @@ MeasuredOutcome run_octavo_measured(const std::vector<std::string>& arguments) {
 
 bool built_with_sanitizers() { return std::string_view(OCTAVO_SANITIZERS) != ""; }
 
+std::string why_no_emulation() {
+#ifndef __x86_64__
+  return "this is no x86-64 build";
+#endif
+  if (built_with_sanitizers()) return "not with sanitizers, which qemu-user does not run";
+  if (run_program("qemu-x86_64", {"--version"}).status != 0) {
+    return "qemu-x86_64 is missing (scripts/setup installs it)";
+  }
+  return "";
+}
+
 bool has_cpu_flag(std::string_view flag) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

@@ -51,6 +51,9 @@ MeasuredOutcome run_octavo_measured(const std::vector<std::string>& arguments);
 // The program was built with address sanitizer, whose shadow memory hides what the program takes.
 bool built_with_sanitizers();
 
+// Why programs cannot run on an emulated processor (qemu-x86_64) here; empty where they can.
+std::string why_no_emulation();
+
 bool has_cpu_flag(std::string_view flag);  // of /proc/cpuinfo
 
 // Levels for OCTAVO_CPU that this machine and this build have; the others are printed as left out.

@@ -1,3 +1,4 @@
+// Order C once more, in the plainest form: what tests and benchmarks hold the kernels to.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +7,8 @@
 
 namespace octavo::kernels::testing {
 
-// One output in order C of gemm.h, before the bias, as the tests have it: from values, with nothing
-// of packed layouts or of the kernels in it. a(k) and w(k) for k < size, scale(kb).
+// One output in order C of gemm.h, before the bias: from values, with nothing of packed layouts or
+// of the kernels in it. a(k) and w(k) for k < size, scale(kb).
 template <class A, class W, class Scale>
 float order_c(std::size_t size, std::size_t k_block, A&& a, W&& w, Scale&& scale) {
   float tot = 0.0f;
