@@ -16,11 +16,12 @@ namespace {
 
 using testing::expect_same_bits;
 using testing::FlaxGolden;
+using testing::kUnit;
+using testing::relative_rounding;
 using testing::row;
 using testing::rows;
 
 constexpr auto kExact = Fp8Semantics::flax_exact;
-constexpr double kUnit = 0x1p-24;  // half a unit in the last place, relative
 
 // |a - b| <= bound for every element.
 void expect_within(const Tensor& a, const Tensor& b, const Tensor& bound,
@@ -35,16 +36,10 @@ void expect_within(const Tensor& a, const Tensor& b, const Tensor& bound,
 // What codes are larger than what they stand for, at most: half a step of 3 and of 2 bits.
 constexpr double kE4m3Growth = 1 + 1.0 / 16, kE5m2Growth = 1 + 1.0 / 8;
 
-// What n roundings come to, relative: n u / (1 - n u)   (Higham, 2002)
-double rounded(std::size_t n) {
-  const double units = static_cast<double>(n) * kUnit;
-  return units / (1 - units);
-}
-
 // From the sums of magnitudes of `terms` terms, which `growth` enlarges: theirs and ours are at
 // most terms + 4 roundings from the exact sum each, the additions and what the result goes through.
 double rounding_bound(double magnitude, std::size_t terms, double growth) {
-  return magnitude * growth * 2 * rounded(terms + 4);
+  return magnitude * growth * 2 * relative_rounding(terms + 4);
 }
 Tensor rounding_bound(const Tensor& magnitudes, std::size_t terms, double growth = 1) {
   std::vector<float> bound = magnitudes.to_floats();

@@ -13,6 +13,14 @@
 
 namespace octavo::testing {
 
+inline constexpr double kUnit = 0x1p-24;  // half a unit in the last place, relative
+
+// What n roundings to f32 come to, relative: n u / (1 - n u)   (Higham, 2002)
+inline double relative_rounding(std::size_t n) {
+  const double units = static_cast<double>(n) * kUnit;
+  return units / (1 - units);
+}
+
 // Two Dense layers with relu between them, both products in FP8.
 inline nn::Mlp fp8_mlp(std::size_t amax_history_length = 16) {
   return {.hidden_features = 8,

@@ -113,19 +113,31 @@ def squared(apply, variables, x, target):
 def mlp_cases(golden):
     keys = jax.random.split(jax.random.key(7), 21)
     batches = [tuple(jax.random.normal(key, (8, 16)) for key in jax.random.split(k)) for k in keys[1:]]
-    for name, model in (("mlp", Mlp()), ("mlp_shared", Mlp(shared=True)), ("mlp_plain", Mlp(fp8=False))):
-        state = train_state.TrainState.create(apply_fn=model.apply, params=model.init(keys[0], batches[0][0]),
-                                              tx=optax.adam(0.01))
+    adam = {"optimizer": "adam", "learning_rate": 0.01}
+    sgd = {"optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.9}
+    for name, model, options in (("mlp", Mlp(), adam), ("mlp_sgd", Mlp(), sgd), ("mlp_shared", Mlp(shared=True), adam),
+                                 ("mlp_plain", Mlp(fp8=False), adam)):
+        tx = optax.adam(0.01) if options is adam else optax.sgd(0.1, momentum=0.9)
+        state = train_state.TrainState.create(apply_fn=model.apply, params=model.init(keys[0], batches[0][0]), tx=tx)
         if name == "mlp_plain":
             # Without the FP8 collection the optimizer gets the whole dictionary.
             rows = [(value, after) for _, value, _, _, after in run(state, batches, squared)]
             golden.add(name, {"steps": 20, "learning_rate": 0.01, "loss": "mean((y - target)**2)", "batches": "mlp"},
                        loss=np.stack([np.asarray(v) for v, _ in rows]), **flat("after.params", rows[-1][1].params["params"]))
             continue
-        info = {"pair": "ocp", "optimizer": "adam", "learning_rate": 0.01, "loss": "mean((y - target)**2)", "length": 8}
+        info = {"pair": "ocp", **options, "loss": "mean((y - target)**2)", "length": 8}
         if model.shared:
             info["note"] = "one layer used twice: Flax sums the two new scales and the two new histories"
         record(golden, name, info, state, batches, squared, ("x", "target"))
+
+
+class ByEquation(nn.Module):
+    """x (m, k) and a kernel (k, n) give (n, m): JAX multiplies kernel by x, and Flax's input_* is the kernel's state."""
+
+    @nn.compact
+    def __call__(self, x):
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (8, 6))
+        return nn.Fp8Einsum(amax_history_length=4)("mk,kn->nm", x, kernel)
 
 
 def flat_state(state):
@@ -140,9 +152,12 @@ def state_cases(golden):
                for k in keys[1:]]
     schedule = optax.warmup_cosine_decay_schedule(0.0, 0.1, 2, 10)
     optimizers = {"adam": optax.adam(0.01), "sgd_momentum": optax.sgd(0.1, momentum=0.9),
-                  "clip_adamw": optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, weight_decay=0.1))}
+                  "clip_adamw": optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, weight_decay=0.1)),
+                  "einsum": optax.sgd(0.1, momentum=0.9)}
     for name, tx in optimizers.items():
         layer = nn.Dense(6, dot_general_cls=lambda: nn.Fp8DotGeneral(amax_history_length=1024 if name == "adam" else 4))
+        if name == "einsum":
+            layer, batches = ByEquation(), [(x, g.T) for x, g in batches]
         state = train_state.TrainState.create(apply_fn=layer.apply, params=layer.init(keys[0], x), tx=tx)
         after = [state, *(row[-1] for row in run(state, batches, weighted))]
         for step in (0, 3, 4):
