@@ -265,6 +265,31 @@ EinsumShapes einsum_shapes(std::string_view equation, const Shape& lhs, const Sh
   return shapes;
 }
 
+bool is_exchanged_by_jax(std::string_view equation, const Shape& lhs, const Shape& rhs) {
+  const Equation names = parse(equation, lhs, rhs);
+  const auto sizes = sizes_of(equation, names, lhs, rhs);
+  // An axis of size 1 that meets a larger one is none.
+  const auto kept = [&](const Letters& letters, const Shape& shape) {
+    Letters result;
+    for (std::size_t axis = 0; axis < letters.size(); ++axis) {
+      if (shape[axis] == sizes.at(letters[axis])) result.push_back(letters[axis]);
+    }
+    return result;
+  };
+  const Letters a = kept(names.lhs, lhs), b = kept(names.rhs, rhs);
+  Letters product;
+  for (const int letter : names.result) {
+    if (has(a, letter) && has(b, letter)) product.push_back(letter);
+  }
+  for (const auto& [own, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+    for (const int letter : *own) {
+      const bool is_free = has(names.result, letter) && !has(*other, letter);
+      if (is_free && !has(product, letter)) product.push_back(letter);
+    }
+  }
+  return product != names.result;
+}
+
 Variable einsum(std::string_view equation, const Variable& lhs, const Variable& rhs,
                 const DotGeneral& inner) {
   const Equation names = parse(equation, lhs.shape(), rhs.shape());

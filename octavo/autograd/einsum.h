@@ -21,12 +21,17 @@ struct EinsumShapes {
 };
 EinsumShapes einsum_shapes(std::string_view equation, const Shape& lhs, const Shape& rhs);
 
+// Whether jax.numpy.einsum multiplies rhs by lhs: where the result's axes are not those of the
+// batch, then those of lhs alone, then those of rhs alone. Flax's FP8 state of lhs is then that of
+// "kernel" (import_flax_state).
+bool is_exchanged_by_jax(std::string_view equation, const Shape& lhs, const Shape& rhs);
+
 // The equation: letters name axes, "..." stands for the remaining ones, which are matched from the
 // last; without "->" the result has the axes of "...", then the letters that occur once, sorted.
 // Spaces do not count. In this order: an axis of size 1 that meets a larger one is dropped; a
 // letter that one operand repeats is its diagonal; letters in one operand alone, and not in the
 // result, are summed over; `inner` multiplies what remains, always lhs first, so that the scales of
-// an FP8 product belong to the same operand whatever the equation (JAX swaps the operands of some).
+// an FP8 product belong to the same operand whatever the equation (JAX exchanges those of some).
 // ContractError: an equation that is none, or does not fit the operands.
 Variable einsum(std::string_view equation, const Variable& lhs, const Variable& rhs,
                 const DotGeneral& inner);

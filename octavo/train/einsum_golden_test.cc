@@ -38,6 +38,7 @@ void expect_case(const FlaxGolden& golden, const Json& c, Fp8Semantics semantics
   // Not said of those that are reduced first: none of these is.
   const bool is_exchanged = c.at("roles_swapped").is_boolean() && c.at("roles_swapped").get<bool>();
   std::vector<Tensor> inputs = {golden.at(name + ".lhs"), golden.at(name + ".rhs")};
+  EXPECT_EQ(is_exchanged_by_jax(equation, inputs[0].shape(), inputs[1].shape()), is_exchanged);
   for (const std::string state : kState) {
     inputs.push_back(golden.at(name + ".variables." + flax_name(state, is_exchanged)));
   }

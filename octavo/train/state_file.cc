@@ -35,14 +35,44 @@ std::optional<std::int64_t> step_of(const Tensor& tensor) {
 
 // Names of a file for the paths of Variables.
 struct Naming {
-  std::string variables;  // before the paths of collections
-  bool drops_params;      // "params/x" is x there
+  std::string variables = {};               // before the paths of collections
+  bool drops_params = false;                // "params/x" is x there
+  std::vector<std::string> exchanged = {};  // modules whose input_* is kernel_* there
 };
 
+std::string state_path(const std::string& module, std::string_view name) {
+  return fmt::format("{}/{}{}{}", kOverwriteWithGradient, module, module.empty() ? "" : "/", name);
+}
+
+// With input_* and kernel_* of the modules exchanged.
+std::string exchanged_path(const std::vector<std::string>& modules, const std::string& path) {
+  constexpr std::string_view kInput = "input_", kKernel = "kernel_";
+  const std::size_t begin = path.rfind('/') + 1;
+  const std::string parent = path.substr(0, begin), name = path.substr(begin);
+  const auto is_parent = [&](const std::string& module) {
+    return state_path(module, "") == parent;
+  };
+  if (std::ranges::none_of(modules, is_parent)) return path;
+  for (const auto& [from, to] : {std::pair(kInput, kKernel), std::pair(kKernel, kInput)}) {
+    if (name.starts_with(from)) return fmt::format("{}{}{}", parent, to, name.substr(from.size()));
+  }
+  return path;
+}
+
+void check_exchanged(const char* function, const std::vector<std::string>& modules,
+                     const Variables& variables) {
+  for (const std::string& module : modules) {
+    if (variables.contains(state_path(module, "input_scale"))) continue;
+    throw ContractError(fmt::format(
+        "{}: given '{}' among the exchanged, expected a module with FP8 state of its own", function,
+        module));
+  }
+}
+
 std::string name_of(const Naming& naming, const std::string& path) {
-  const std::string_view rest =
-      naming.drops_params && path.starts_with("params/") ? std::string_view(path).substr(7) : path;
-  return naming.variables + std::string(rest);
+  const std::string of_file = exchanged_path(naming.exchanged, path);
+  const bool drops = naming.drops_params && of_file.starts_with("params/");
+  return naming.variables + of_file.substr(drops ? 7 : 0);
 }
 
 Tensors tensors_of(const TrainState& state, const Naming& naming) {
@@ -194,7 +224,7 @@ Result<void> write_state(const std::filesystem::path& path, const TrainState& st
 }  // namespace
 
 Result<void> save_train_state(const std::filesystem::path& path, const TrainState& state) {
-  return write_state(path, state, {"", false},
+  return write_state(path, state, {},
                      {{kFormatKey, std::string(kFormat)}, {kVersionKey, std::string(kVersion)}});
 }
 
@@ -207,22 +237,26 @@ Result<RestoredState> load_train_state(const std::filesystem::path& path,
                 fmt::format("{}: a training state of version '{}', this program reads version {}",
                             path.string(), version, kVersion));
   }
-  return Restoration(path, initial, std::move(file.tensors)).run({"", false});
+  return Restoration(path, initial, std::move(file.tensors)).run({});
 }
 
-Result<void> export_flax_state(const std::filesystem::path& path, const TrainState& state) {
+Result<void> export_flax_state(const std::filesystem::path& path, const TrainState& state,
+                               const std::vector<std::string>& exchanged) {
+  check_exchanged("export_flax_state", exchanged, state.variables);
   const bool is_whole = state.variables.has_collection(kOverwriteWithGradient);
-  return write_state(path, state, {"params/", !is_whole}, {});
+  return write_state(path, state, {"params/", !is_whole, exchanged}, {});
 }
 
 Result<RestoredState> import_flax_state(const std::filesystem::path& path,
-                                        const TrainState& initial) {
+                                        const TrainState& initial,
+                                        const std::vector<std::string>& exchanged) {
+  check_exchanged("import_flax_state", exchanged, initial.variables);
   OCTAVO_TRY(TensorFile file, read_tensor_file(path));
   const bool is_whole = std::ranges::any_of(file.tensors, [](const auto& entry) {
     return entry.first.starts_with("params/params/") ||
            entry.first.starts_with("params/_overwrite_with_gradient/");
   });
-  return Restoration(path, initial, std::move(file.tensors)).run({"params/", !is_whole});
+  return Restoration(path, initial, std::move(file.tensors)).run({"params/", !is_whole, exchanged});
 }
 
 }  // namespace octavo

@@ -33,8 +33,14 @@ Result<RestoredState> load_train_state(const std::filesystem::path& path,
 // flax.serialization.to_state_dict): "step", "params/params/Dense_0/kernel",
 // "params/_overwrite_with_gradient/...", "opt_state/0/mu/...". Without FP8 state Flax's field holds
 // the parameters themselves: "params/Dense_0/kernel". Errors are those above.
-Result<void> export_flax_state(const std::filesystem::path& path, const TrainState& state);
+// exchanged: the modules whose einsums JAX multiplies the other way round (is_exchanged_by_jax), by
+// their paths as "attention/Fp8Einsum_1"; "" is the root. What is input_* of such a module here is
+// kernel_* in the file, which itself does not tell. The Fp8Einsum_1 of every attention is one.
+// ContractError: a path of `exchanged` that has no such state.
+Result<void> export_flax_state(const std::filesystem::path& path, const TrainState& state,
+                               const std::vector<std::string>& exchanged = {});
 Result<RestoredState> import_flax_state(const std::filesystem::path& path,
-                                        const TrainState& initial);
+                                        const TrainState& initial,
+                                        const std::vector<std::string>& exchanged = {});
 
 }  // namespace octavo

@@ -51,6 +51,13 @@ class StateFile : public ::testing::Test {
   std::filesystem::path directory_, file_;
 };
 
+Result<void> save_flax(const std::filesystem::path& path, const TrainState& state) {
+  return export_flax_state(path, state);
+}
+Result<RestoredState> load_flax(const std::filesystem::path& path, const TrainState& initial) {
+  return import_flax_state(path, initial);
+}
+
 using Save = Result<void> (*)(const std::filesystem::path&, const TrainState&);
 using Load = Result<RestoredState> (*)(const std::filesystem::path&, const TrainState&);
 
@@ -124,12 +131,12 @@ TEST_F(StateFile, WithAStepThatIsNoneIsRefused) {
        "tensor 'step' is I32 [2], this run has I32 []"},
       {"a float", with("step", Tensor::scalar(1)), "tensor 'step' is F32 [], this run has I32 []"}};
   expect_refused(file_, save_train_state, load_train_state, table);
-  expect_refused(file_, export_flax_state, import_flax_state, table);
+  expect_refused(file_, save_flax, load_flax, table);
 }
 
 TEST_F(StateFile, OfFlaxFromAnotherRunIsRefused) {
   expect_refused(
-      file_, export_flax_state, import_flax_state,
+      file_, save_flax, load_flax,
       {{"no parameter", without("params/params/kernel"),
         "no tensor 'params/params/kernel', which this run has"},
        {"another layer", with("params/params/Dense_1/kernel", Tensor::zeros(DType::f32, {4, 4})),
@@ -143,7 +150,7 @@ TEST_F(StateFile, ThatIsNoWholeSafetensorsFileIsRefused) {
   for (const std::uint64_t bytes : {whole - 1, whole / 2, std::uint64_t{9}, std::uint64_t{0}}) {
     SCOPED_TRACE(bytes);
     std::filesystem::resize_file(file_, bytes);
-    for (const Load load : {load_train_state, import_flax_state}) {
+    for (const Load load : {load_train_state, load_flax}) {
       const Result<RestoredState> restored = load(file_, new_state());
       ASSERT_FALSE(restored);
       EXPECT_EQ(restored.error().code, ErrorCode::bad_file);
@@ -171,7 +178,7 @@ TEST_F(StateFile, StepMayBeI64) {
 
 TEST_F(StateFile, StepBeyondI32IsNotWritten) {
   TrainState state = trained();
-  for (const Save save : {save_train_state, export_flax_state}) {
+  for (const Save save : {save_train_state, save_flax}) {
     state.step = std::numeric_limits<std::int32_t>::max();
     ASSERT_TRUE(save(file_, state));
     EXPECT_EQ(read_tensor_file(file_)->tensors.at("step").item(), 2147483647);

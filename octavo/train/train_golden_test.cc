@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "octavo/base/error.h"
+#include "octavo/nn/einsum.h"
 #include "octavo/ops/fp8.h"
 #include "octavo/train/flax_golden_testing.h"
 #include "octavo/train/state_file.h"
@@ -387,6 +389,58 @@ TEST_F(FlaxStateGolden, ComesInAndGoesOut) {
       }
     }
   }
+}
+
+// A kernel in the product "mk,kn->nm", which JAX computes as kernel times x. The next step needs
+// each state where it belongs, and the file has it where Flax has it.
+TEST_F(FlaxStateGolden, ExchangedEinsumComesInAndGoesOut) {
+  const FlaxGolden golden("state");
+  const nn::Einsum layer{.shape = {8, 6},
+                         .equation = "mk,kn->nm",
+                         .use_bias = false,
+                         .einsum_cls = nn::Fp8Einsum{.amax_history_length = 4}};
+  const Tensor x = golden.at("einsum/batch/x"), g = golden.at("einsum/batch/g");
+  ASSERT_TRUE(is_exchanged_by_jax(layer.equation, x.shape(), layer.shape));
+  const TrainState initial = TrainState::create(
+      layer.init(Rng(0), x), optim::sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  const auto file_of = [&](const char* step) {
+    TensorFile file;
+    for (const auto& [path, value] : golden.variables(std::string("einsum/") + step, '/')) {
+      file.tensors.emplace(path, value.value());
+    }
+    return file;
+  };
+  const auto next = [&](const TrainState& state) {
+    const auto loss = [&](const Variables& v) { return sum(layer.apply(v, x) * Variable(g)); };
+    return state.apply_gradients(value_and_grad(loss)(state.variables).grads);
+  };
+  const std::vector<std::string> exchanged = {"Fp8Einsum_0"};
+  for (const char* step : {"0", "3", "4"}) {
+    ASSERT_TRUE(write_tensor_file(directory_ / step, file_of(step)));
+    const Result<RestoredState> state = import_flax_state(directory_ / step, initial, exchanged);
+    ASSERT_TRUE(state) << state.error().message;
+    EXPECT_THAT(state->notes, ::testing::IsEmpty());
+    ASSERT_TRUE(export_flax_state(directory_ / "out", state->state, exchanged));
+    const TensorFile out = *read_tensor_file(directory_ / "out"), in = file_of(step);
+    ASSERT_EQ(out.tensors.size(), in.tensors.size());
+    for (const auto& [path, value] : in.tensors) {
+      EXPECT_TRUE(same_bits(out.tensors.at(path), value)) << path;
+    }
+  }
+  const auto fp8_state = [](const TrainState& state) {
+    return state.variables.collection(kOverwriteWithGradient);
+  };
+  const auto third = [&](const std::vector<std::string>& modules) {
+    return import_flax_state(directory_ / "3", initial, modules)->state;
+  };
+  const TrainState fourth = import_flax_state(directory_ / "4", initial, exchanged)->state;
+  expect_same_bits(fp8_state(next(third(exchanged))), fp8_state(fourth));
+  // Without the exchange x would be quantized with the kernel's scale.
+  const std::string scale = "_overwrite_with_gradient/Fp8Einsum_0/input_scale";
+  EXPECT_FALSE(same_bits(next(third({})).variables.value(scale), fourth.variables.value(scale)));
+
+  EXPECT_THROW(import_flax_state(directory_ / "3", initial, {"Fp8Einsum_1"}), ContractError);
+  EXPECT_THROW(export_flax_state(directory_ / "out", initial, {""}), ContractError);
 }
 
 }  // namespace
