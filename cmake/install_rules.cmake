@@ -3,7 +3,7 @@ get_property(octavo_modules GLOBAL PROPERTY OCTAVO_MODULES)
 list(TRANSFORM octavo_modules PREPEND octavo_ OUTPUT_VARIABLE octavo_targets)
 install(TARGETS ${octavo_targets} EXPORT octavo ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS octavo_app RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY octavo DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*_internal.h" EXCLUDE)
+install(DIRECTORY octavo DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*_internal.h" EXCLUDE PATTERN "*_testing.h" EXCLUDE)
 install(EXPORT octavo NAMESPACE octavo:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/octavo FILE octavo-targets.cmake)
 file(WRITE ${PROJECT_BINARY_DIR}/octavo-config.cmake
      "include(CMakeFindDependencyMacro)

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <regex>
-
 #include "tests/support/tiny_model.h"
 
 namespace octavo::tests {
@@ -49,9 +47,13 @@ std::string write_wide_model(const std::filesystem::path& directory) {
 
 // "memory: at most 187.3 MB while loading", in bytes.
 double ceiling_of(const std::string& err) {
-  std::smatch found;
-  if (!std::regex_search(err, found, std::regex(R"(memory: at most ([0-9.]+) MB)"))) return 0;
-  return 1e6 * std::stod(found[1]);
+  constexpr std::string_view kHead = "memory: at most ";
+  const auto head = err.find(kHead);
+  if (head == std::string::npos) return 0;
+  std::istringstream words(err.substr(head + kHead.size()));
+  double megabytes = 0;
+  std::string unit;
+  return words >> megabytes >> unit && unit == "MB" ? 1e6 * megabytes : 0;
 }
 
 TEST(LoadMemory, QuantizingAtLoadStaysBelowThePrintedCeiling) {

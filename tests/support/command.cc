@@ -60,16 +60,19 @@ Outcome run_program(const std::string& program, const std::vector<std::string>& 
 }
 
 Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view before) {
-  return run_program(OCTAVO_APP, arguments, before);
+  return run_program(octavo_program(), arguments, before);
 }
 
-std::string octavo_program() { return OCTAVO_APP; }
+std::string octavo_program() {
+  const char* other = std::getenv("OCTAVO_APP");
+  return other ? other : OCTAVO_APP;
+}
 
 MeasuredOutcome run_octavo_measured(const std::vector<std::string>& arguments) {
   const TempDir streams;
   const std::string out = (streams / "out").string();
   const std::string err = (streams / "err").string();
-  std::vector<std::string> words = {OCTAVO_APP};
+  std::vector<std::string> words = {octavo_program()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -90,7 +93,11 @@ MeasuredOutcome run_octavo_measured(const std::vector<std::string>& arguments) {
           static_cast<std::uint64_t>(usage.ru_maxrss) * 1024};
 }
 
-bool built_with_sanitizers() { return std::string_view(OCTAVO_SANITIZERS) != ""; }
+bool built_with_sanitizers() {
+  static const bool with =
+      run_octavo({"info", "--json"}).json().at("build").get<std::string>().contains("sanitizers");
+  return with;
+}
 
 std::string why_no_emulation() {
 #ifndef __x86_64__

@@ -50,7 +50,7 @@ bool holds_model(const Contents& files, const Contents& model) {
 
 LiveRun::LiveRun(const std::vector<std::string>& arguments,
                  const std::vector<std::string>& environment) {
-  std::vector<std::string> line = {OCTAVO_APP};
+  std::vector<std::string> line = {octavo_program()};
   line.insert(line.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables = environment;
   for (char** variable = environ; *variable != nullptr; ++variable)
