@@ -119,15 +119,29 @@ Result<std::size_t> choose_context(const Arguments& arguments, const RunningMode
   return context;
 }
 
+const std::vector<std::int32_t>& end_tokens(const RunningModel& running) {
+  return running.generation.eos_token_ids.empty() ? running.loaded.model.config.eos_token_ids
+                                                  : running.generation.eos_token_ids;
+}
+
+void warn_of_configs(const RunningModel& running) {
+  for (const std::string& asked : running.generation.not_built)
+    print_warning("generation_config.json asks for " + asked + ", which is not built");
+  const std::size_t tokens = running.loaded.model.config.vocab_size;
+  for (const std::int32_t id : end_tokens(running)) {
+    if (static_cast<std::size_t>(id) < tokens) continue;
+    print_warning(fmt::format(
+        "eos_token_id {} is no token of the vocabulary of {}: nothing ends with it", id, tokens));
+  }
+}
+
 runtime::GenerateOptions options_of(const Arguments& arguments, const RunningModel& running) {
   runtime::GenerateOptions options;
   options.max_new_tokens = arguments.max_new_tokens.value_or(
       running.generation.max_new_tokens.value_or(arguments.chat ? 1024 : 128));
   options.sampling = sampling_of(arguments, running.generation);
   if (!arguments.ignore_eos) {
-    options.eos_token_ids = running.generation.eos_token_ids.empty()
-                                ? running.loaded.model.config.eos_token_ids
-                                : running.generation.eos_token_ids;
+    options.eos_token_ids = end_tokens(running);
   }
   options.stop = arguments.stop;
   options.interrupt = &catch_interrupts();
@@ -315,10 +329,7 @@ Result<int> run(const Arguments& arguments) {
   }
   OCTAVO_TRY(const std::unique_ptr<RunningModel> running, open_model(arguments));
   print_model_line(*running, arguments);
-  if (!arguments.quiet) {
-    for (const std::string& asked : running->generation.not_built)
-      print_warning("generation_config.json asks for " + asked + ", which is not built");
-  }
+  if (!arguments.quiet) warn_of_configs(*running);
   if (!arguments.save.empty()) {
     OCTAVO_CHECK(save(arguments, *running));
   }

@@ -8,6 +8,10 @@
 namespace octavo {
 
 Tensor accumulate(const Tensor& a, const Tensor& b, Accumulation accumulation) {
+  if (a.shape() != b.shape()) {
+    throw ContractError(fmt::format("accumulate: given shapes {} and {}, expected the same",
+                                    to_string(a.shape()), to_string(b.shape())));
+  }
   return compute(a.dtype(), a.shape(), [&]<class T>(std::span<T> to) {
     const Values<T> x(a), y(b);
     if (accumulation == Accumulation::sum) {

@@ -1,19 +1,29 @@
 #include "octavo/base/aligned_bytes.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <new>
 #include <utility>
 
 namespace octavo {
+namespace {
 
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+}  // namespace
+
+// From four huge pages on, whole ones are asked for: one fault in place of 512 when they are first
+// written, and streams that read them meet the end of a page less often. The rest of the last page
+// stays in small ones, so that no more memory is taken than was asked for.
 AlignedBytes::AlignedBytes(std::size_t size) : size_(size) {
   if (size == 0) return;
-  constexpr std::size_t kLine = 64;
-  if (size > PTRDIFF_MAX) throw std::bad_alloc();  // rounded up it might become 0
-  auto* p =
-      static_cast<std::uint8_t*>(std::aligned_alloc(kLine, (size + kLine - 1) / kLine * kLine));
-  if (p == nullptr) throw std::bad_alloc();
-  data_.reset(p);
+  const bool is_large = size >= 4 * kHugePage;
+  void* p = nullptr;
+  if (::posix_memalign(&p, is_large ? kHugePage : kLine, size) != 0) throw std::bad_alloc();
+  data_.reset(static_cast<std::uint8_t*>(p));
+  if (is_large) ::madvise(p, size / kHugePage * kHugePage, MADV_HUGEPAGE);  // advice: may fail
 }
 
 AlignedBytes::AlignedBytes(AlignedBytes&& other) noexcept

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "octavo/base/json_reader.h"
@@ -322,7 +323,12 @@ void read_sizes(JsonReader& reader, const FamilyDefaults& defaults, ModelConfig&
 
 void read_switches(JsonReader& reader, ModelConfig& config) {
   config.tie_word_embeddings = reader.flag("tie_word_embeddings").value_or(false);
-  config.rms_norm_eps = static_cast<float>(reader.number_from("rms_norm_eps", 0).value_or(1e-6));
+  const double eps = reader.number_from("rms_norm_eps", 0).value_or(1e-6);
+  config.rms_norm_eps = static_cast<float>(eps);
+  if (!std::isfinite(config.rms_norm_eps)) {
+    reader.refuse(ErrorCode::bad_model,
+                  fmt::format("rms_norm_eps is {}, which is beyond the range of f32", eps));
+  }
   const std::string activation = reader.text("hidden_act").value_or("silu");
   if (activation != "silu" && activation != "swish") {
     reader.refuse(ErrorCode::unsupported,

@@ -192,6 +192,8 @@ TEST(ModelConfig, ValuesThatAreNone) {
               HasSubstr("unsupported: m/config.json: hidden_act gelu is not supported; supported: "
                         "silu"));
   EXPECT_THAT(refusal(R"({"rms_norm_eps": -1e-6})"), HasSubstr("rms_norm_eps"));
+  EXPECT_THAT(refusal(R"({"rms_norm_eps": 1e39})"),
+              HasSubstr("rms_norm_eps is 1e+39, which is beyond the range of f32"));
   EXPECT_THAT(refusal(R"({"tie_word_embeddings": "true"})"), HasSubstr("true or false"));
   EXPECT_THAT(refusal(R"({"model_type": "mistral", "sliding_window": 0})"),
               HasSubstr("sliding_window is 0"));

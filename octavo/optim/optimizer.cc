@@ -29,6 +29,13 @@ Tensor elements(const Shape& shape, const F& f) {
   return result;
 }
 
+// Of an f32 tensor that goes with one of `shape`, element by element.
+std::span<const float> values_like(const Shape& shape, std::string_view path, const Tensor& x) {
+  if (x.shape() == shape) return x.values<float>();
+  throw ContractError(fmt::format("optimizer: {}: given shape {}, expected {}", path,
+                                  to_string(x.shape()), to_string(shape)));
+}
+
 Tensor as_f32(const Variable& x) { return x.value().astype(DType::f32); }
 
 Variables zeros_like(std::string_view prefix, const Variables& params) {
@@ -77,13 +84,14 @@ GradientTransformation trace(double momentum, bool nesterov) {
             Updates result{{}, state};
             for (const auto& [path, grad] : grads) {
               const Tensor g = as_f32(grad);
-              const auto step = [decay, v = g.values<float>()](const Tensor& t) {
-                const auto old = t.values<float>();
-                return elements(t.shape(), [&](std::size_t i) { return v[i] + decay * old[i]; });
+              const std::string name = below("trace", path);
+              const auto step = [&, v = g.values<float>()](const Tensor& t) {
+                const auto old = values_like(g.shape(), name, t);
+                return elements(g.shape(), [&](std::size_t i) { return v[i] + decay * old[i]; });
               };
-              const Tensor next = step(state.value(below("trace", path)));
+              const Tensor next = step(state.value(name));
               result.updates.set(path, nesterov ? step(next) : next);
-              result.state.set(below("trace", path), next);
+              result.state.set(name, next);
             }
             return result;
           }};
@@ -112,8 +120,11 @@ GradientTransformation scale_by_adam(const Adam& options) {
             for (const auto& [path, grad] : grads) {
               const Tensor g = as_f32(grad);
               const auto v = g.values<float>();
-              const auto old_mu = state.value(below("mu", path)).values<float>();
-              const auto old_nu = state.value(below("nu", path)).values<float>();
+              const auto old = [&](const char* what) {
+                const std::string name = below(what, path);
+                return values_like(g.shape(), name, state.value(name));
+              };
+              const auto old_mu = old("mu"), old_nu = old("nu");
               const Tensor mu =
                   elements(g.shape(), [&](std::size_t i) { return a1 * v[i] + b1 * old_mu[i]; });
               const Tensor nu = elements(
@@ -137,7 +148,7 @@ Variables apply_updates(const Variables& params, const Variables& updates) {
     const Variable* update = updates.find(path);
     if (update == nullptr) return param;
     const Tensor from = as_f32(param), by = as_f32(*update);
-    const auto x = from.values<float>(), u = by.values<float>();
+    const auto x = from.values<float>(), u = values_like(param.shape(), path, by);
     return elements(param.shape(), [&](std::size_t i) { return x[i] + u[i]; })
         .astype(param.dtype());
   });
@@ -195,7 +206,7 @@ GradientTransformation add_decayed_weights(double weight_decay, Mask mask) {
                        const std::string& path, const Tensor& g, const Variables& params) {
     if (mask && !mask(path)) return g;
     const Tensor param = as_f32(params.at(path));
-    const auto v = g.values<float>(), p = param.values<float>();
+    const auto v = g.values<float>(), p = values_like(g.shape(), path, param);
     return elements(g.shape(), [&](std::size_t i) { return v[i] + decay * p[i]; });
   });
 }

@@ -142,6 +142,33 @@ TEST(Accumulate, TakesWhatOneOfThemHas) {
 }
 
 // Steps in which one parameter has no gradient: its moments are what they were.
+// A state that was restored into another model must not be read past its end.
+TEST(Optimizers, RefuseShapesThatDiffer) {
+  const Variables params = one("params/w", {1, 2, 3}), narrow = one("params/w", {1, 2});
+  const auto words = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const ContractError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const std::string shapes = "given shape [2], expected [3]";
+  EXPECT_EQ(words([&] { apply_updates(params, narrow); }), "optimizer: params/w: " + shapes);
+  EXPECT_EQ(words([&] { accumulate(params, narrow); }),
+            "accumulate: given shapes [3] and [2], expected the same");
+  const auto step = [&](const GradientTransformation& tx, const Variables& initial) {
+    return words([&] { tx.update(params, tx.init(initial), initial); });
+  };
+  EXPECT_EQ(step(sgd({.learning_rate = 1, .momentum = 0.5}), narrow),
+            "optimizer: trace/w: " + shapes);
+  EXPECT_EQ(step(adam({.learning_rate = 1}), narrow), "optimizer: mu/w: " + shapes);
+  EXPECT_EQ(step(add_decayed_weights(0.1), narrow), "optimizer: params/w: " + shapes);
+  EXPECT_EQ(step(with_master_weights(sgd({.learning_rate = 1})), narrow),
+            "optimizer: params/w: given shape [3], expected [2]");
+  EXPECT_EQ(step(adamw({.learning_rate = 1}), params), "no error");
+}
+
 TEST(Optimizers, KeepTheStateOfParametersWithoutGradient) {
   const Variables params{{"params/a", Tensor::from({1}, {1})},
                          {"params/b", Tensor::from({2}, {1})}};

@@ -1,12 +1,18 @@
 // A training step of a Dense layer, 1024 x 4096 with a batch of 512: forward, and gradients of
-// parameters and input.
+// parameters and input. of_fma: share of the f32 multiply-adds that the same threads do from
+// registers alone, measured before and after each repetition. To compare, in turn:
+//   build/bench/dense_bench --benchmark_enable_random_interleaving=true
+//     --benchmark_repetitions=9 --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "octavo/autograd/elementwise.h"
 #include "octavo/autograd/shape.h"
 #include "octavo/autograd/value_and_grad.h"
+#include "octavo/base/steady_seconds.h"
+#include "octavo/kernels/roof/roof.h"
 #include "octavo/nn/dense.h"
 #include "octavo/ops/kernel_log.h"
 
@@ -14,6 +20,22 @@ namespace octavo {
 namespace {
 
 constexpr std::size_t kBatch = 512, kIn = 1024, kOut = 4096;
+
+constexpr double kFlops = 6.0 * kBatch * kIn * kOut;
+
+// FLOP/s of multiply-adds, the fastest of five runs of some milliseconds.
+double fma_roof(ThreadPool& pool) {
+  constexpr std::size_t kSteps = 1'000'000;
+  const kernels::ArithmeticPeak& peak = kernels::widest_roof_kernels().fma;
+  double least = HUGE_VAL;
+  for (int run = 0; run < 5; ++run) {
+    const double start = steady_seconds();
+    pool.run(pool.threads(), [&](int) { benchmark::DoNotOptimize(peak.run(kSteps, 0.5f, 1.0f)); });
+    least = std::min(least, steady_seconds() - start);
+  }
+  const std::size_t flops = kSteps * peak.chains * peak.lanes * peak.flops_per_lane;
+  return static_cast<double>(flops) * pool.threads() / least;
+}
 
 void run_steps(benchmark::State& state, bool expects_fp8, const nn::Dense& layer) {
   ThreadPool pool(static_cast<int>(state.range(0)));
@@ -35,14 +57,15 @@ void run_steps(benchmark::State& state, bool expects_fp8, const nn::Dense& layer
     }
     state.SetLabel(log.runs()[0].kernel);
   }
+  const double roof_before = fma_roof(pool), start = steady_seconds();
   for (auto _ : state) {
     const ValueAndGrad result = step(variables);
     variables = variables.merged(result.grads.collection(kOverwriteWithGradient));
     benchmark::DoNotOptimize(result.value.data());
   }
-  const double flops = 6.0 * kBatch * kIn * kOut;
-  state.counters["GFLOP/s"] = benchmark::Counter(
-      flops, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+  const double seconds = (steady_seconds() - start) / static_cast<double>(state.iterations());
+  state.counters["of_fma"] = kFlops / seconds / std::max(roof_before, fma_roof(pool));
+  state.counters["GFLOP/s"] = 1e-9 * kFlops / seconds;
 }
 
 void dense_f32(benchmark::State& state) {

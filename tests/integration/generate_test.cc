@@ -236,6 +236,15 @@ TEST_F(Generate, ConfigsThatContradictFp8Tensors) {
   EXPECT_EQ(generate({"-q", "-p", "abc", "--weight-block-size", "32,32"}).out, same);
 }
 
+TEST_F(Generate, WarnsOfAnEndThatNoTokenIs) {
+  write_string(model_ / "generation_config.json", R"({"eos_token_id": [2, 40000, 7]})");
+  const Outcome run = generate({"-p", "Once"});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.err, HasSubstr("warning: eos_token_id 40000 is no token of the vocabulary of "));
+  EXPECT_THAT(run.err, Not(HasSubstr("eos_token_id 2 ")));
+  EXPECT_THAT(generate({"-p", "Once", "-q"}).err, Not(HasSubstr("eos_token_id")));
+}
+
 TEST_F(Generate, InfoOfAModelIsItsExplanation) {
   fp8_model(tiny_model("qwen3")).write(model_);
   const Outcome text = run_octavo({"info", model_.string()});
