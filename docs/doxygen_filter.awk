@@ -27,19 +27,28 @@ function kind_of(text) {
 function documented(text) {
   sub(/^ *\/\/ ?/, "", text)
   gsub(/\\/, "\\\\\\\\", text)
-  sub(/ContractError: /, "@throws octavo::ContractError ", text)
+  sub(/ContractError( also)?: /, "@throws octavo::ContractError ", text)
   return "/// " text
 }
 
-function print_doc(lines, count,    i) {
-  for (i = 1; i <= count; ++i) print documented(lines[i])
+# Indented lines, formulas and tables, stay as they are, but for lists.
+function print_doc(lines, count,    i, text, is_indented, was_indented, is_list) {
+  for (i = 1; i <= count; ++i) {
+    is_indented = lines[i] ~ /^ *\/\/  /
+    if (is_indented && !was_indented) is_list = lines[i] ~ /^ *\/\/ +(-|[0-9]\.) /
+    if (is_indented != was_indented && !is_list) print "///"
+    text = documented(lines[i])
+    if (is_indented && !is_list) sub(/^\/\/\/ /, "///     ", text)
+    print text
+    was_indented = is_indented
+  }
 }
 
 # Behind the comment of a declaration: what is said of all in its file.
-function print_head(    i) {
+function print_head() {
   if (level || !heads || kind != "function" && kind != "type") return
   print "/// @par For all of " name
-  for (i = 1; i <= heads; ++i) print documented(heading[i])
+  print_doc(heading, heads)
 }
 
 function braces(text,    opened, closed) {
