@@ -8,6 +8,7 @@
 
 namespace octavo {
 
+// What a query sees, and how its scores become weights.
 struct AttentionOptions {
   bool is_causal = false;  // a query sees keys of its own position and before
   std::optional<std::size_t> window =
@@ -25,7 +26,7 @@ struct AttentionOptions {
 // likewise, its head_dim may be another. Consecutive queries share a key head: kv_heads divides
 // heads (jax.nn.dot_product_attention). The result is (..., length, heads, value's head_dim) in the
 // type of value. Scores and softmax are f32 (f64 for f64); weights are rounded to the type of
-// value. ContractError: shapes that do not fit, dropout without a key.
+// value. ContractError: shapes or types that do not fit, dropout without a key.
 Variable dot_product_attention(const Variable& query, const Variable& key, const Variable& value,
                                const AttentionOptions& options = {});
 

@@ -7,11 +7,11 @@
 
 namespace octavo {
 
-// Elements of x with equal indices on both axes; `other` disappears. ContractError: axes that are
-// not there, of different sizes, or one and the same.
+// Elements of x with equal indices on both axes; `other` disappears. x: f32, bf16, f16 or f64.
+// ContractError: axes that are not there, of different sizes, or one and the same; another type.
 Variable diagonal(const Variable& x, std::size_t axis, std::size_t other);
 
-// The shapes of an equation with its operands.
+// The shapes of an equation with its operands. ContractError: as einsum.
 struct EinsumShapes {
   Shape result;
   // Per axis of the result: the size of rhs's axis of that letter, 1 where it has none.
@@ -32,6 +32,7 @@ bool is_exchanged_by_jax(std::string_view equation, const Shape& lhs, const Shap
 // letter that one operand repeats is its diagonal; letters in one operand alone, and not in the
 // result, are summed over; `inner` multiplies what remains, always lhs first, so that the scales of
 // an FP8 product belong to the same operand whatever the equation (JAX exchanges those of some).
+// Without `inner` dot_general multiplies; types and gradients are those of the product.
 // ContractError: an equation that is none, or does not fit the operands.
 Variable einsum(std::string_view equation, const Variable& lhs, const Variable& rhs,
                 const DotGeneral& inner);

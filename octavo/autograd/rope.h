@@ -17,7 +17,7 @@ struct RopeTables {
 std::vector<float> rope_frequencies(double theta, std::size_t width);
 
 // angle = position * frequency in f32; its cos and sin, rounded once, times `scaling` (that of
-// YaRN). positions: any shape, i32. ContractError: another type.
+// YaRN). positions: any shape, i32; tables: f32. ContractError: another type.
 RopeTables rope_tables(const Tensor& positions, std::span<const float> frequencies,
                        float scaling = 1);
 
@@ -25,7 +25,8 @@ RopeTables rope_tables(const Tensor& positions, std::span<const float> frequenci
 // each head, the others stay:
 //     y[i]        = x[i] * cos[i] - x[i + half] * sin[i]         0 <= i < half
 //     y[i + half] = x[i + half] * cos[i] + x[i] * sin[i]
-// Positions are those of the tables, (length) or all axes before the heads.
+// Positions are those of the tables, (length) or all axes before the heads. (Su et al., 2021, with
+// Llama's pairs.)
 // ContractError: tables of other shapes, 2 * half beyond head_dim.
 Variable rope(const Variable& x, const RopeTables& tables);
 

@@ -10,18 +10,23 @@
 
 namespace octavo {
 
+// For rules: functions are differentiated by value_and_grad, operations recorded by record().
 class Tape : public std::enable_shared_from_this<Tape> {
  public:
   // A value to differentiate by.
   Variable watch(Tensor value, Accumulation accumulation = Accumulation::sum);
 
+  // Outputs of an operation whose inputs are on this tape or constants, and its rule
+  // (VectorJacobian). ContractError: a tape that went back. In backward: cotangents of a rule of
+  // other number, shapes or types than the inputs'.
   std::vector<Variable> record(std::string_view operation, std::vector<Tensor> outputs,
                                std::span<const Variable> inputs, VectorJacobian rule, RunRule run,
                                Accumulation accumulation = Accumulation::sum);
 
   // Cotangents of `wanted`, from `seed` of `output`: for each, none if output does not depend on
-  // it. Rules run once, latest first, and are dropped: a tape goes back once (ContractError).
+  // it. Rules run once, latest first, and are dropped.
   // Without a seed only rules run that need none (RunRule::when_on_path).
+  // ContractError: a tape that went back before.
   std::vector<Cotangent> backward(const Variable& output, Cotangent seed,
                                   std::span<const Variable> wanted);
 
@@ -55,7 +60,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   bool is_spent_ = false;
 };
 
-// The sum, or the maximum, of two cotangents. f32, f64 or bf16 (one rounding).
+// The sum, or the maximum, of two cotangents of one shape and type: f32, bf16 or f16 (one
+// rounding), or f64. ContractError: another type.
 Tensor accumulate(const Tensor& a, const Tensor& b, Accumulation accumulation);
 
 }  // namespace octavo

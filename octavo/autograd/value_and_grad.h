@@ -11,11 +11,13 @@
 
 namespace octavo {
 
+// A value and its gradients.
 struct ValueAndGrad {
   Tensor value;     // scalar, of f's type
   Variables grads;  // by floating-point variables, under their paths, of their shapes and types
 };
 
+// From variables to a scalar.
 using LossFunction = std::function<Variable(const Variables&)>;
 
 // The value of f at `variables`, which is a scalar, and its gradient by each of them. "Gradients"
@@ -28,7 +30,7 @@ using LossFunction = std::function<Variable(const Variables&)>;
 ValueAndGrad value_and_grad_at(const LossFunction& f, const Variables& variables,
                                Fp8Semantics semantics = Fp8Semantics::guarded);
 
-// value_and_grad(f)(variables).
+// value_and_grad(f)(variables) is value_and_grad_at(f, variables); f: to a floating-point scalar.
 inline auto value_and_grad(LossFunction f, Fp8Semantics semantics = Fp8Semantics::guarded) {
   return [f = std::move(f), semantics](const Variables& variables) {
     return value_and_grad_at(f, variables, semantics);
@@ -45,6 +47,7 @@ struct ValueAuxAndGrad {
   Variables grads;
 };
 
+// F: std::pair<Variable, Aux>(const Variables&). Else as value_and_grad_at.
 template <class F>  // std::pair<Variable, Aux>(const Variables&)
 auto value_and_grad_with_aux_at(const F& f, const Variables& variables,
                                 Fp8Semantics semantics = Fp8Semantics::guarded) {
@@ -67,11 +70,12 @@ auto value_and_grad_with_aux_at(const F& f, const Variables& variables,
   return ValueAuxAndGrad<Aux>{std::move(result.value), std::move(*aux), std::move(result.grads)};
 }
 
-// The gradient of f at x contracted with `cotangent` of f(x), which may have any shape.
+// The gradient of f at `inputs` contracted with `cotangent` of the value, which may have any shape
+// (jax.vjp). ContractError: a cotangent of another shape or type than the value.
 using VariableFunction = std::function<Variable(std::span<const Variable>)>;
 struct ValueAndVjp {
   Tensor value;
-  std::vector<Tensor> grads;  // of each input; zeros where nothing flowed back
+  std::vector<Tensor> grads;  // of each input; zeros where nothing flowed back; (0) of integers
 };
 ValueAndVjp value_and_vjp(const VariableFunction& f, std::span<const Tensor> inputs,
                           const Tensor& cotangent);

@@ -25,8 +25,10 @@ enum class Accumulation : std::uint8_t {
 class Variable {
  public:
   Variable() = default;
+  // A constant.
   Variable(Tensor value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
 
+  // The tensor and what it tells; how uses accumulate; whether it is on a tape.
   const Tensor& value() const { return value_; }
   const Shape& shape() const { return value_.shape(); }
   std::size_t rank() const { return value_.rank(); }
@@ -51,6 +53,7 @@ using Cotangent = std::optional<Tensor>;
 // the inputs' shapes and types.
 using VectorJacobian = std::function<std::vector<Cotangent>(std::span<const Cotangent>)>;
 
+// When a rule runs.
 enum class RunRule : std::uint8_t {
   with_cotangent,  // only where a cotangent reached one of the outputs
   when_on_path,    // also without: rules that give new state back (as JAX's custom_vjp)

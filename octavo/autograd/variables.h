@@ -10,6 +10,7 @@
 
 namespace octavo {
 
+// What the optimizer trains.
 inline constexpr std::string_view kParams = "params";
 // Its new values come back as gradients: FP8 scales and amax histories.
 inline constexpr std::string_view kOverwriteWithGradient = "_overwrite_with_gradient";
@@ -17,11 +18,14 @@ inline constexpr std::string_view kOverwriteWithGradient = "_overwrite_with_grad
 // An ordered map of '/'-joined paths whose first part is the collection.
 class Variables {
  public:
+  // In the order of paths.
   using Map = std::map<std::string, Variable, std::less<>>;
 
   Variables() = default;
+  // Paths as for set, but not checked.
   Variables(std::initializer_list<Map::value_type> entries) : map_(entries) {}
 
+  // By whole path; find: null where there is none.
   bool empty() const { return map_.empty(); }
   std::size_t size() const { return map_.size(); }
   bool contains(std::string_view path) const { return map_.contains(path); }
@@ -31,9 +35,11 @@ class Variables {
   // ContractError: a path that is no names joined by '/'.
   void set(std::string_view path, Variable value);
 
+  // Pairs of path and variable.
   Map::const_iterator begin() const { return map_.begin(); }
   Map::const_iterator end() const { return map_.end(); }
 
+  // Whether a path is in it.
   bool has_collection(std::string_view name) const;
   // Those of one collection, with their whole paths; and all others.
   Variables collection(std::string_view name) const;

@@ -18,6 +18,7 @@ class Arena {
     return reinterpret_cast<float*>(bytes(count * sizeof(float)));
   }
 
+  // Takes back all. The memory stays, as one block.
   void reset();
 
   // rewind(m) takes back what was given out since mark() returned m: the temporaries of a layer.

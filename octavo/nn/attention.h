@@ -9,6 +9,7 @@
 
 namespace octavo::nn {
 
+// What a call has beside the queries' input.
 struct AttentionInputs {
   std::optional<Variable> keys = {};    // (batch..., kv_length, features); the queries' input
   std::optional<Variable> values = {};  // likewise; that of the keys
@@ -18,7 +19,7 @@ struct AttentionInputs {
   bool deterministic = false;           // no dropout
 };
 
-// (length, length): a position sees itself and those before.
+// (length, length) u8: a position sees itself and those before, 1 (flax.linen.make_causal_mask).
 Tensor causal_mask(std::size_t length);
 
 // x (batch..., length, features) to (batch..., length, out_features). Children, each a
@@ -26,7 +27,9 @@ Tensor causal_mask(std::size_t length);
 // query_ln and key_ln, LayerNorm without bias, if normalize_qk. Einsums in FP8 keep their state in
 // Fp8Einsum_0 (query with key) and Fp8Einsum_1 (weights with value). Softmax is computed in f32,
 // and where a query sees no key the result is that of weights 0 (Flax: the mean of all values).
-// ContractError: qkv_features that num_heads does not divide, one einsum class without the other.
+// Flax's MultiHeadDotProductAttention; the type is that of compute_type over query, key and value.
+// ContractError: x of rank below 2, qkv_features that num_heads does not divide, one einsum class
+// without the other; a mask, keys, values or tables that do not fit; dropout without an Rng.
 struct MultiHeadDotProductAttention {
   std::size_t num_heads;
   std::optional<std::size_t> qkv_features = {}, out_features = {};  // x's features

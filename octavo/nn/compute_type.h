@@ -11,7 +11,7 @@ namespace octavo::nn {
 
 // `dtype` if it is given, else what the layer's inputs and parameters promote to, as Flax's
 // promote_dtype: integers do not count, and integers alone give f32.
-// ContractError: a dtype that is no floating-point type to compute in.
+// ContractError, which `layer` begins: a dtype other than f32, bf16, f16 and f64.
 DType compute_type(std::string_view layer, std::optional<DType> dtype,
                    std::initializer_list<DType> operands);
 

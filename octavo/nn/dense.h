@@ -8,7 +8,7 @@
 namespace octavo::nn {
 
 // x (..., in) to (..., features). Parameters: kernel (in, features), bias (features).
-// ContractError: x of rank 0.
+// ContractError: x of rank 0; as compute_type and Scope::param.
 struct Dense {
   std::size_t features;
   bool use_bias = true;

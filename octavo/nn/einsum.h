@@ -14,6 +14,7 @@ namespace octavo::nn {
 using EinsumCls = std::function<Variable(const Scope& scope, std::string_view equation,
                                          const Variable& lhs, const Variable& rhs)>;
 
+// octavo::einsum, in the type of the operands. No state.
 struct PlainEinsum {
   Variable operator()(const Scope&, std::string_view equation, const Variable& lhs,
                       const Variable& rhs) const {
@@ -37,6 +38,7 @@ struct Fp8Einsum {
                       const Variable& rhs) const {
     return run(scope.child("Fp8Einsum"), equation, lhs, rhs);
   }
+  // The product, its six variables directly in `scope`.
   Variable run(const Scope& scope, std::string_view equation, const Variable& lhs,
                const Variable& rhs) const;
 
@@ -49,8 +51,8 @@ struct Fp8Einsum {
 };
 
 // einsum(equation, x, kernel) + bias. Parameters: kernel of `shape`; bias of the kernel's axes that
-// the result has, in the result's order, added along them.
-// ContractError: an equation without "->", or one that does not fit (einsum).
+// the result has, in the result's order, added along them. Flax's Einsum.
+// ContractError: an equation without "->", or one that does not fit (einsum); as Dense.
 struct Einsum {
   Shape shape;  // of the kernel
   std::string equation;

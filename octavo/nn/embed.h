@@ -17,8 +17,9 @@ struct Embed {
 
   Variable operator()(const Scope& scope, const Tensor& ids) const;
 
-  // query (..., features) against every row: (..., num_embeddings). For logits that share the
-  // table, called in the same scope (Scope::named).
+  // query (..., features) against every row: (..., num_embeddings), in `dtype`, else what query and
+  // table promote to. For logits that share the table, called in the same scope (Scope::named).
+  // ContractError: other features.
   Variable attend(const Scope& scope, const Variable& query) const;
 
   Variables init(const Rng& rng, const Tensor& ids) const { return nn::init(*this, rng, ids); }

@@ -11,6 +11,7 @@
 
 namespace octavo::nn {
 
+// A weight with what belongs to it.
 struct Linear {
   ops::PackedWeight weight;               // (out, in)
   std::vector<float> bias;                // (out), or empty
@@ -20,8 +21,10 @@ struct Linear {
 // The forms in which layers take one input, each made when it is first needed.
 class Inputs {
  public:
+  // Of x, in memory of the step.
   Inputs(const Step& step, const Value& x) : step_(step), x_(x) {}
 
+  // As given; and as operand_format has it for a layer.
   const Value& x() const { return x_; }
   const ops::Operand& form(const Linear& layer);
 

@@ -8,9 +8,11 @@
 
 namespace octavo::nn {
 
+// A function of each element.
 using Activation = std::function<Variable(const Variable&)>;
 
-// x (..., features) to (..., features): Dense_1(activation(Dense_0(x))).
+// x (..., features) to (..., features): Dense_1(activation(Dense_0(x))), of hidden_features
+// between. ContractError: as Dense.
 struct Mlp {
   std::size_t hidden_features;
   std::optional<std::size_t> out_features = {};  // x's features
@@ -29,7 +31,8 @@ struct Mlp {
   }
 };
 
-// down(activation(gate(x)) * up(x)), the names of its three Dense (Llama's).
+// x (..., features) to (..., features): down(activation(gate(x)) * up(x)), the names of its three
+// Dense (Llama's; Shazeer, 2020). ContractError: as Dense.
 struct GatedMlp {
   std::size_t hidden_features;
   std::optional<std::size_t> out_features = {};

@@ -7,8 +7,8 @@
 
 namespace octavo::nn {
 
-// x / sqrt(mean(x^2) + epsilon) * scale. x: (..., n). Parameter: scale (n).
-// ContractError: x of rank 0 or without elements along the axis.
+// x / sqrt(mean(x^2) + epsilon) * scale. x: (..., n). Parameter: scale (n). (Zhang and Sennrich,
+// 2019.) ContractError: x of rank 0 or without elements along the axis; as compute_type.
 struct RMSNorm {
   double epsilon = 1e-6;
   bool use_scale = true;
@@ -26,7 +26,7 @@ struct RMSNorm {
 
 // (x - mean) / sqrt(variance + epsilon) * scale + bias, likewise. Parameters: scale (n), bias (n).
 // The variance is the mean of (x - mean)^2: Flax's, unless told otherwise, is mean(x^2) - mean^2,
-// which cancels.
+// which cancels. (Ba et al., 2016.) ContractError: as RMSNorm.
 struct LayerNorm {
   double epsilon = 1e-6;
   bool use_bias = true, use_scale = true;

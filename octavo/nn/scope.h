@@ -18,21 +18,24 @@ namespace octavo::nn {
 // One run of init or apply; scopes of all layers in it share this.
 struct ScopeRun;
 
+// The place of a layer among the variables, and a key for its random numbers.
 class Scope {
  public:
-  // Scopes of a root layer.
+  // Scopes of a root layer; without `rng`, make_rng refuses.
   static Scope init(const Rng& rng);
   static Scope apply(const Variables& variables, std::optional<Rng> rng = {});
 
   // What init made.
   const Variables& made() const;
 
-  // A parameter. While initializing it is made, but for one that a shared layer made before.
+  // A parameter. While initializing it is made, but for one that a shared layer made before. apply
+  // checks its shape, not its type.
   // ContractError: apply without it, or with another shape.
   Variable param(std::string_view name, const Initializer& initializer, const Shape& shape,
                  DType dtype = DType::f32) const;
 
   // A variable of another collection, likewise.
+  // ContractError: apply without it, or with another shape.
   Variable variable(std::string_view collection, std::string_view name,
                     const Tensor& initial) const;
 
@@ -59,7 +62,8 @@ class Scope {
   std::shared_ptr<Counts> counts_;
 };
 
-// What every layer's init and apply do: call it in a root scope.
+// What every layer's init and apply do: call it in a root scope. init gives the variables that it
+// made.
 template <class Layer, class... Inputs>
 Variables init(const Layer& layer, const Rng& rng, const Inputs&... inputs) {
   const Scope scope = Scope::init(rng);
@@ -67,6 +71,7 @@ Variables init(const Layer& layer, const Rng& rng, const Inputs&... inputs) {
   return scope.made();
 }
 
+// What the layer gives for `variables`; random numbers are refused.
 template <class Layer, class... Inputs>
 auto apply(const Layer& layer, const Variables& variables, const Inputs&... inputs) {
   return layer(Scope::apply(variables), inputs...);

@@ -13,6 +13,7 @@ struct Value {
   float* data;
   std::size_t rows, cols;
 
+  // (cols), unchecked.
   float* row(std::size_t i) const { return data + i * cols; }
 };
 
@@ -25,6 +26,7 @@ struct Step {
   ActivationType activations = ActivationType::fp8;
   const Context& context = default_context();
 
+  // New, not initialized.
   Value value(std::size_t rows, std::size_t cols) const {
     return {arena.floats(rows * cols), rows, cols};
   }

@@ -12,6 +12,7 @@ namespace octavo::ops {
 // asked, so that bits do not depend on how a prompt is cut, on a window, or on threads.
 inline constexpr std::size_t kAttentionChunk = 1024;
 
+// Of one sequence and layer; strides in elements.
 struct AttentionArgs {
   const float* q;  // (count, heads * head_dim)
   std::size_t q_stride;
@@ -31,7 +32,7 @@ struct AttentionArgs {
 // by exp2((old max - max) * ...). All in f32; an e4m3fn cache's value scales multiply p.
 // What a query does not see, it does not depend on, be it finite or not; what it sees and is not
 // finite makes its results so, by these formulas. (Which NaN a result is, is not specified.)
-// ContractError: heads that do not divide, positions beyond the capacity.
+// ContractError: heads that do not divide, a layer or positions beyond the cache, a window of 0.
 void attention(const AttentionArgs& args, const KvCache& cache,
                const Context& context = default_context());
 

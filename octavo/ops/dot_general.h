@@ -10,6 +10,7 @@
 
 namespace octavo::ops {
 
+// Axes of a tensor by number, from 0.
 using Axes = std::vector<std::size_t>;
 
 // Which axes are summed over and which are common, pairwise (jax.lax.dot_general).
@@ -25,7 +26,7 @@ DotDimensionNumbers matmul_dims(std::size_t lhs_rank);
 // Axes of x in ascending order that are in neither list.
 Axes free_axes(std::size_t rank, const Axes& contracting, const Axes& batch);
 
-// Axis i of the result is axis order[i] of x. ContractError: no permutation.
+// Axis i of the result is axis order[i] of x. ContractError: no permutation, packed elements.
 Tensor transpose(const Tensor& x, const Axes& order);
 
 // An operand as `batch` matrices, its storage where the axes already lie so.
@@ -36,6 +37,7 @@ struct DotOperand {
   bool free_first;  // (batch, free, contracted), else (batch, contracted, free)
 };
 
+// What dot_general multiplies, matrix by matrix.
 struct DotOperands {
   DotOperand lhs, rhs;
   Shape shape;  // of the result: batch, free axes of lhs, free axes of rhs
@@ -49,19 +51,22 @@ Tensor in_order_of(const Tensor& x, const Axes& axes);
 DotOperands dot_operands(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbers& dims,
                          bool lhs_free_first = false);
 
-// Matrix `batch` of an operand, free axes as rows, for gemm.
+// Matrix `batch` of an operand, free axes as rows, for gemm; no scales. ContractError: elements
+// that no kernel reads.
 Operand dot_matrix(const DotOperand& operand, std::size_t batch);
 
-// The result has the batch axes, then the free axes of lhs, then those of rhs. Operands are f32,
-// bf16, f16, f64 or codes of 8-bit formats, which count as they are: no scale is applied; of two
-// types too, save f64. Sums of f32 in order C (octavo/kernels/gemm/gemm.h), each result rounded
-// once to `preferred_element_type`: f32, bf16 or f16; without it, the wider of the two, f32 for
-// codes. f64 in ascending order of k. An empty sum is 0.
+// jax.lax.dot_general. The result has the batch axes, then the free axes of lhs, then those of rhs.
+// Operands are f32, bf16, f16, f64 or codes of 8-bit formats, which count as they are: no scale is
+// applied; of two types too, save f64. Sums of f32 in order C (octavo/kernels/gemm/gemm.h), each
+// result rounded once to `preferred_element_type`: f32, bf16 or f16; without it, the wider of the
+// two, f32 for codes. f64 in ascending order of k. An empty sum is 0. ContractError: axes as of
+// dot_operands, other types, f64 with another.
 Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbers& dims,
                    std::optional<DType> preferred_element_type = {});
 
 // Gradients of dot_general by its operands, shaped as those (Flax: dot_general_transpose_lhs,
-// _rhs): `g` is the cotangent of the result. Only shapes are read of the operand itself.
+// _rhs): `g` is the cotangent of the result. Only shapes are read of the operand itself. Types and
+// errors are those of dot_general.
 Tensor dot_general_transpose_lhs(const Tensor& g, const Shape& lhs, const Tensor& rhs,
                                  const DotDimensionNumbers& dims,
                                  std::optional<DType> preferred_element_type = {});

@@ -56,7 +56,7 @@ struct PackedWeight {
 // The elements of a weight where they are, packed or not.
 std::span<const std::uint8_t> element_bytes(const PackedWeight& w);
 
-// Of its elements and scales.
+// Bytes of its elements and scales.
 std::size_t weight_bytes(const PackedWeight& w);
 
 // Whether blocks of so many columns can share a scale in a matrix of `cols`.
@@ -68,18 +68,22 @@ PackedWeight pack_weight(const Operand& w, const Context& context = default_cont
 
 // The same weight, of contiguous rows that are left where they are (mapped from a file, say) and
 // outlive it. Products with few rows take about twice as long; the bits are the same.
+// ContractError: as pack_weight; no rows, rows that are transposed or apart.
 PackedWeight unpacked_weight(const Operand& w);
 
-// The codes back, into dst (n, k), one element each. ContractError as above.
+// The codes back, into dst (n, k), one element each. ContractError: a weight that pack_weight did
+// not make, or unpacked; dst null, misaligned, or of a stride below k.
 void unpack_weight(const PackedWeight& w, void* dst, std::size_t dst_stride,
                    const Context& context = default_context());
 
+// Where a product goes; stride in elements.
 struct Output {
   Format format;  // f32 or bf16
   void* data;     // (m, n)
   std::size_t stride;
 };
 
+// What a product has beside its operands, and how it runs.
 struct GemmOptions {
   std::span<const float> bias = {};  // n values, or none
   const Context* context = nullptr;  // null: default_context()

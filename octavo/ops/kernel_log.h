@@ -27,10 +27,12 @@ class KernelLog {
   KernelLog(const KernelLog&) = delete;
   KernelLog& operator=(const KernelLog&) = delete;
 
+  // Those that ran, in order, and how many of them had these formats.
   const std::vector<KernelRun>& runs() const { return runs_; }
   std::size_t count(Format a, Format w) const;
 
   static KernelLog* current();  // of this thread, or null
+  // For operations: a product that ran.
   void add(KernelRun run) { runs_.push_back(std::move(run)); }
 
  private:

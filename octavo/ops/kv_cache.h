@@ -14,6 +14,7 @@ namespace octavo::ops {
 // Values are packed in pages of as many tokens: the width of a block of order C.
 inline constexpr std::size_t kKvPage = 128;
 
+// Sizes and format of a cache.
 struct KvCacheShape {
   std::size_t layers, kv_heads, head_dim;
   std::size_t capacity;  // tokens
@@ -28,16 +29,18 @@ std::size_t kv_cache_bytes(const KvCacheShape& shape);
 //   values  for each page of 128 tokens a packed weight (n = channel, k = token of the page)
 class KvCache {
  public:
-  // ContractError: a format that is not one of the three, a size of 0.
+  // ContractError: a format that is not one of the three, a size of 0, more than memory can hold.
   explicit KvCache(const KvCacheShape& shape);
 
+  // As it was made.
   const KvCacheShape& shape() const { return shape_; }
 
   // Stores `count` tokens from `position` on: rows of (kv_heads * head_dim) f32, `stride` apart.
-  // ContractError beyond the capacity.
+  // ContractError: beyond the layers or the capacity.
   void append(std::size_t layer, std::size_t position, std::size_t count, const float* keys,
               const float* values, std::size_t stride);
 
+  // The packed weights above, in the format of the cache.
   const std::uint8_t* keys(std::size_t layer, std::size_t head) const;
   const std::uint8_t* values(std::size_t layer, std::size_t head, std::size_t page) const;
 

@@ -9,6 +9,7 @@
 
 namespace octavo::ops {
 
+// Strides in elements.
 struct QuantizeActivationsArgs {
   const float* x;  // (rows, cols)
   std::size_t stride;
@@ -18,17 +19,18 @@ struct QuantizeActivationsArgs {
   float* scales;        // (rows, ceil(cols / group))
 };
 
-// ContractError: no columns, a group of 0, memory that is not there.
 // The same bits for a row whatever the others. A group of zeros has scale 1 (the original: 0 / 0).
 // What is not finite gives NaN codes: groups with it take their scale from the largest finite f32.
+// ContractError: no columns, a group of 0, a stride below a row, memory that is not there.
 Operand quantize_activations(const QuantizeActivationsArgs& args,
                              const Context& context = default_context());
 
-// The scale is given (static activation scales): one for all.
+// The scale is given (static activation scales): one for all, scales[0].
+// ContractError also: a scale that is not finite and positive.
 Operand quantize_activations_static(const QuantizeActivationsArgs& args, float scale,
                                     const Context& context = default_context());
 
-// Rounded to bf16, (rows, cols).
+// x (rows, cols) f32, rounded once to bf16, to nearest even; beyond the largest: infinity.
 Operand round_activations(const float* x, std::size_t stride, std::size_t rows, std::size_t cols,
                           std::uint16_t* rounded, const Context& context = default_context());
 

@@ -11,6 +11,7 @@
 
 namespace octavo::ops {
 
+// Where scales come from.
 enum class Scaling : std::uint8_t {
   delayed,  // one scale, known before: one pass, which also finds the largest magnitude
   current,  // one scale, from the largest magnitude: two passes
@@ -44,6 +45,7 @@ struct TensorScales {
   BlockSize block;
 };
 
+// A tensor (rows, cols) in the forms that were asked for.
 struct QuantizedTensor {
   Format format = Format::e4m3fn;
   std::size_t rows = 0, cols = 0;
@@ -67,8 +69,8 @@ struct QuantizedTensor {
 // Elements beyond the largest value become the largest value, infinities included, and NaN becomes
 // NaN. With a scale from the largest magnitude, that of a block with an element that is not finite
 // is NaN, and so is every result that reads it.
-// ContractError: a source that gemm does not take, a scale that is not finite and positive, a
-// recipe of other formats or blocks.
+// ContractError: a source that gemm does not take, transposed or without rows, a scale that is not
+// finite and positive, a recipe of other formats or blocks.
 void quantize(const Operand& source, const TensorRecipe& recipe, const TensorForms& forms,
               QuantizedTensor& to, const Context& context = default_context());
 

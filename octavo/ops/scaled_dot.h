@@ -27,17 +27,19 @@ struct ScaledDotKept {
   std::vector<QuantizedTensor> rhs_codes;  // packed, as stored
 };
 
+// A product, and what is known after it.
 struct ScaledDot {
   Tensor value;
   float lhs_amax, rhs_amax;  // of delayed and current scaling: the largest magnitudes, or NaN
   std::shared_ptr<const ScaledDotKept> kept;  // null unless asked for
 };
 
-// lhs and rhs: f32 or bf16 (f16 is widened), the result in `type`: f32, bf16 or f16.
+// lhs and rhs: f32 or bf16 (others are cast to f32), the result in `type`: f32, bf16 or f16.
 // ContractError: as dot_general and quantize; an operand without elements.
 ScaledDot scaled_dot(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbers& dims,
                      const ScaledDotRecipes& recipes, DType type, bool keep);
 
+// Gradients, and the largest magnitude of what they came from.
 struct ScaledDotGradients {
   std::optional<Tensor> lhs, rhs;  // of the operands' shapes and types; those that were wanted
   float grad_amax = 0;
@@ -48,8 +50,9 @@ struct WantedGradients {
   bool lhs = true, rhs = true;
 };
 
-// g: the cotangent of value. With blocks, both operands of the product for rhs are quantized anew
-// along the axes that it sums over, from their codes, as DeepSeek-V3 does.
+// g: the cotangent of value, of its shape (else ContractError). With blocks, both operands of the
+// product for rhs are quantized anew along the axes that it sums over, from their codes, as
+// DeepSeek-V3 does.
 ScaledDotGradients scaled_dot_gradients(const ScaledDotKept& kept, const Tensor& g,
                                         const ScaledDotRecipes& recipes,
                                         WantedGradients wanted = {});

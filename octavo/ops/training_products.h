@@ -11,6 +11,7 @@ struct TrainingInputs {
   Operand x, w, g;
 };
 
+// How each of them is quantized.
 struct TrainingRecipes {
   TensorRecipe x, w;
   TensorRecipe g = {.format = Format::e5m2};
@@ -21,13 +22,15 @@ struct TrainingTensors {
   QuantizedTensor x, w, g;
 };
 
+// The results, f32 or bf16 each.
 struct TrainingOutputs {
   Output y;   // (M, N) = X W^T
   Output dx;  // (M, K) = G W
   Output dw;  // (N, K) = G^T X
 };
 
-// ContractError as of quantize and gemm; recipes whose blocks no product can read together.
+// ContractError: as quantize and gemm; shapes that do not fit, recipes whose blocks no product can
+// read together.
 void training_products(const TrainingInputs& from, const TrainingRecipes& recipes,
                        TrainingTensors& tensors, const TrainingOutputs& to,
                        const Context& context = default_context());

@@ -14,6 +14,7 @@
 
 namespace octavo {
 
+// Of a block, in elements; both at least 1.
 struct BlockSize {
   std::uint64_t rows = 128;
   std::uint64_t cols = 128;
@@ -59,16 +60,17 @@ struct NonFinite {
 };
 
 // Raises amax[b] to the largest magnitude bits in block b of a block row, or of a piece of one (see
-// BlockAmaxArgs).
+// BlockAmaxArgs). ContractError: another number of them than ceil(rows.cols / block_cols).
 void block_row_amax(const kernels::CastKernels& kernels, const ConstMatrix& rows,
                     std::uint64_t block_cols, std::span<std::uint32_t> amax);
 
-// Magnitude bits of `format` (sign cleared) as f32, and whether they are finite.
+// Magnitude bits of `format` (f32, bf16, f16; sign cleared) as f32, and whether they are finite.
 float magnitude(Format format, std::uint32_t bits);
 bool is_finite_magnitude(Format format, std::uint32_t bits);
 
 // Codes of a block row, or of a piece of one, for factors that are known, in any 8-bit
 // floating-point format. `next`: see BlockQuantizeArgs::prefetch.
+// ContractError: another number of factors than blocks.
 void block_row_quantize(const kernels::CastKernels& kernels, const ConstMatrix& rows,
                         std::uint64_t block_cols, std::span<const float> factors,
                         kernels::ScaleOp op, CodeMatrix codes, const void* next, bool stream,
@@ -81,6 +83,7 @@ std::optional<NonFinite> find_non_finite(const ConstMatrix& rows);
 // matrix, or of a band of whole block rows. `stream`: the codes are not read again soon. Returns
 // the first element that is not finite, where there is one and NonFiniteBlocks::end is asked for;
 // codes and scales from its block row on are then undefined.
+// ContractError: another number of scales.
 std::optional<NonFinite> quantize_blocks(const kernels::CastKernels& kernels,
                                          const ConstMatrix& matrix, const BlockRecipe& recipe,
                                          CodeMatrix codes, std::span<float> scales, bool stream);
@@ -100,6 +103,8 @@ struct CodeWindow {
 
 // scales: those of the blocks that the window touches, row-major:
 // (grid rows row0 / block.rows .. (row0 + rows - 1) / block.rows, the same of columns).
+// Each value is code * scale in f32, rounded once, to nearest even, to the target's format.
+// ContractError: another number of scales.
 struct DequantizeTarget {
   Format format;  // f32, bf16, f16
   void* data;     // (rows, cols)

@@ -24,6 +24,7 @@ struct ScaleLayout {
 // for all; one per slice; the grid of the block, ceil-divided; one per row; one per row and 32
 // columns where `exponents` (E8M0 or U8) are stored. The block is never derived from a ratio of
 // shapes: 192 rows with 2 scale rows are 128 + 64. bad_model otherwise.
+// ContractError: a weight of lower rank.
 Result<ScaleLayout> match_scale(const Shape& weight, const Shape& scale,
                                 std::optional<BlockSize> configured, bool exponents);
 

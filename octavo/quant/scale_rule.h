@@ -10,6 +10,7 @@
 
 namespace octavo {
 
+// The largest value of e4m3fn.
 inline constexpr float kE4m3Max = 448.0f;
 
 // M = the largest value of the codes (448 of e4m3fn), amax the block's largest magnitude, all in
@@ -21,12 +22,14 @@ enum class ScaleRule : std::uint8_t {
   deepgemm,  // amax >= 1e-4, s = amax / M, code = w * (1 / s)   (DeepGEMM per_block_cast_to_fp8)
 };
 
+// What values scales may have: scale_fmt of config.json.
 enum class ScaleFormat : std::uint8_t {
   float32,  // "float": any f32
   ue8m0,    // a power of two, rounded up from the rule's scale; codes are computed for the rounded
             // scale
 };
 
+// The names of options and config.json: "transformers", "deepseek", "deepgemm"; nullopt for others.
 std::string_view rule_name(ScaleRule rule);
 std::optional<ScaleRule> rule_from_name(std::string_view name);
 std::string_view scale_format_name(

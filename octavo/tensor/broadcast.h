@@ -9,11 +9,12 @@
 
 namespace octavo {
 
-// ContractError: neither equal nor 1.
+// The shape that both broadcast to.
+// ContractError: sizes of one axis that are neither equal nor 1; it begins with `operation`.
 Shape broadcast_shape(const char* operation, const Shape& a, const Shape& b);
 
 // Axes of a result with the strides of its two operands, 0 where one repeats. Axes that lie behind
-// one another in both are one; the last has strides 0 or 1. Never empty.
+// one another in both are one; the last has strides 0 or 1. Never empty. a and b broadcast to `to`.
 struct BroadcastAxis {
   std::size_t size;
   std::array<std::size_t, 2> strides;

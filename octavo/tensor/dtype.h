@@ -9,6 +9,7 @@
 
 namespace octavo {
 
+// Those of safetensors; f4 is packed, two elements a byte.
 enum class DType : std::uint8_t {
   boolean,
   u8,
@@ -32,6 +33,7 @@ enum class DType : std::uint8_t {
   f4,
 };
 
+// What is known of a type.
 struct DTypeInfo {
   DType dtype;
   std::string_view name;         // safetensors tag: "F8_E4M3"
@@ -39,12 +41,15 @@ struct DTypeInfo {
   std::optional<Format> format;  // where we can compute with it
 };
 
+// By type, and by safetensors tag: nullopt where there is none of that name.
 const DTypeInfo& dtype_info(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);
 
+// The safetensors tag, and the bits of an element.
 inline std::string_view dtype_name(DType dtype) { return dtype_info(dtype).name; }
 inline int dtype_bits(DType dtype) { return dtype_info(dtype).bits; }
 
+// The four types that products are trained in, OCP's and FNUZ.
 inline bool is_fp8(DType dtype) {
   return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f8_e4m3fnuz ||
          dtype == DType::f8_e5m2fnuz;

@@ -10,6 +10,7 @@
 
 namespace octavo {
 
+// Sizes of the axes, from the outermost; that of a scalar is empty.
 using Shape = std::vector<std::uint64_t>;
 
 std::optional<std::uint64_t> element_count(const Shape& shape);  // nullopt: beyond 2^63
@@ -22,7 +23,7 @@ Shape unravel(std::uint64_t index, const Shape& shape);
 std::optional<std::uint64_t> byte_count(DType dtype, const Shape& shape);
 
 // A weight of rank >= 2 as `slices` matrices of (rows, cols): leading dimensions are batch
-// (experts).
+// (experts). ContractError: a lower rank.
 struct Matrices {
   std::uint64_t slices;
   std::uint64_t rows;

@@ -64,6 +64,10 @@ std::vector<Case> cases() {
       {"general_batch", general({{5}, {-1}, {0}})},
       {"general_batch_2", general({{5, 2}, {-1}, {0, 1}})},
       {"general_bf16", general({{5, 2}, {-2, -1}, {}, true, DType::bf16})},
+      {"dense_dtype_f16", dense({5, true, DType::f16})},
+      {"dense_dtype_f16_qdq", dense({5, true, DType::f16}), Case::qdq},
+      {"dense_params_f16", dense({5, true, DType::f16, DType::f16})},
+      {"dense_x_f16", dense({5})},
   };
 }
 
@@ -112,7 +116,7 @@ Variables magnitudes(const Variables& variables) {
   });
 }
 
-// Within `factor` of the sums of magnitudes.
+// Within `factor` of the sums of magnitudes; NaN where NaN is expected.
 void expect_near(const Tensor& got, const Tensor& expected, const Tensor& of_magnitudes,
                  double factor, const std::string& what) {
   ASSERT_EQ(got.shape(), expected.shape()) << what;
@@ -120,6 +124,7 @@ void expect_near(const Tensor& got, const Tensor& expected, const Tensor& of_mag
   const std::vector<float> a = got.to_floats(), b = expected.to_floats(),
                            bound = of_magnitudes.to_floats();
   for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
     EXPECT_LE(std::fabs(a[i] - b[i]), factor * bound[i]) << what << ", element " << i;
   }
 }
@@ -189,8 +194,9 @@ TEST(LayersGolden, QdqProductsAreFlaxs) {
                                      variables, x, g, Fp8Semantics::flax_exact);
       const Outcome bound = outcome_of(with(nn::PlainDotGeneral{}), magnitudes(variables),
                                        magnitudes(x), magnitudes(g), Fp8Semantics::guarded);
-      const bool is_bf16 = got.y.dtype() == DType::bf16;
-      const double factor = kGrown * 8 * (is_bf16 ? 0x1p-7 : kEpsilon);
+      const DType type = got.y.dtype();
+      const double epsilon = type == DType::bf16 ? 0x1p-7 : type == DType::f16 ? 0x1p-10 : kEpsilon;
+      const double factor = kGrown * 8 * epsilon;
       expect_near(got.y, golden().at(name + ".y"), bound.y, factor, "y");
       expect_near(got.at.value, golden().at(name + ".loss"), bound.at.value, 2 * factor, "loss");
       expect_near(got.at.grads.value(kX), golden().at(name + ".dx"), bound.at.grads.value(kX),
@@ -255,10 +261,48 @@ TEST(LayersGolden, TheWorkedExample) {
   }
 }
 
-// x in f32, random values: each operation of Flax rounds to bf16.
-TEST(LayersGolden, ABf16KernelAsFlaxRoundsIt) {
-  for (const char* name : {"bf16_kernel.0", "bf16_kernel.1", "bf16_kernel.2"}) {
+// x in f32, random values: each operation of Flax rounds to the kernel's type. In f16 what is not
+// scaled yet overflows from the second step on, as it does there.
+TEST(LayersGolden, ANarrowKernelAsFlaxRoundsIt) {
+  for (const char* name : {"bf16_kernel.0", "bf16_kernel.1", "bf16_kernel.2", "f16_kernel.0",
+                           "f16_kernel.1", "f16_kernel.2"}) {
     expect_product(name, "x", "kernel", "dx", "dk", Fp8Semantics::flax_exact);
+  }
+}
+
+// Guarded: in f16 nothing overflows, all is f32 rounded once.
+TEST(LayersGolden, AnF16KernelGuarded) {
+  for (const std::string name : {"f16_kernel.0", "f16_kernel.1", "f16_kernel.2"}) {
+    SCOPED_TRACE(name);
+    const Variables state = in_module(golden().variables(name + ".variables"));
+    const auto run = [&](DType type) {
+      Variables variables = state;
+      for (const char* what : {"x", "kernel", "g"}) {
+        const Tensor narrow = golden().at(name + "." + what).astype(DType::f16);
+        variables.set(std::string("inputs/") + what, narrow.astype(type));
+      }
+      Outcome result;
+      result.at = value_and_grad_at(
+          [&](const Variables& v) {
+            const Variable y = nn::Fp8DotGeneral{4}(nn::Scope::apply(v), v.at(kX),
+                                                    v.at("inputs/kernel"), ops::matmul_dims(2));
+            result.y = y.value();
+            return sum(cast(y, DType::f32) * cast(v.at("inputs/g"), DType::f32));
+          },
+          variables);
+      return result;
+    };
+    const Outcome narrow = run(DType::f16), wide = run(DType::f32);
+    expect_same_bits(narrow.y, wide.y.astype(DType::f16), "y");
+    for (const char* what : {kX, "inputs/kernel"}) {
+      const Tensor gradient = narrow.at.grads.value(what);
+      expect_same_bits(gradient, wide.at.grads.value(what).astype(DType::f16), what);
+      for (const float v : gradient.to_floats()) EXPECT_TRUE(std::isfinite(v)) << what;
+    }
+    for (const auto& [path, value] : state) {
+      expect_same_bits(narrow.at.grads.value(path), wide.at.grads.value(path), path);
+    }
+    for (const float v : narrow.y.to_floats()) EXPECT_TRUE(std::isfinite(v));
   }
 }
 

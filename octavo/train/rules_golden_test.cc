@@ -24,7 +24,10 @@ DType format_of(const std::string& name) {
                               : DType::f8_e5m2fnuz;
 }
 
-DType compute_of(const Json& c) { return c.at("compute") == "bf16" ? DType::bf16 : DType::f32; }
+DType type_of(const Json& name) {
+  return name == "bf16" ? DType::bf16 : name == "f16" ? DType::f16 : DType::f32;
+}
+DType compute_of(const Json& c) { return type_of(c.at("compute")); }
 
 // Equal bits; codes are bytes in the file. Any NaN equals any NaN.
 void expect_golden(const Tensor& got, const Tensor& expected, const std::string& what) {
@@ -58,7 +61,7 @@ void for_cases(const std::string& prefix, std::size_t count, const Run& run) {
 }
 
 void expect_qdq(const std::string& operation, decltype(&fp8::in_qdq) f) {
-  for_cases(operation, 24, [&](const FlaxGolden& golden, const Json& c, const std::string& name) {
+  for_cases(operation, 36, [&](const FlaxGolden& golden, const Json& c, const std::string& name) {
     const auto at = [&](const char* what) { return golden.at(name + "." + what); };
     const DType format = format_of(c.at("format"));
     const ValueAndVjp result = value_and_vjp(
@@ -76,7 +79,7 @@ TEST(RulesGolden, InQdq) { expect_qdq("in_qdq", &fp8::in_qdq); }
 TEST(RulesGolden, OutQdq) { expect_qdq("out_qdq", &fp8::out_qdq); }
 
 TEST(RulesGolden, InQ) {
-  for_cases("in_q", 16, [](const FlaxGolden& golden, const Json& c, const std::string& name) {
+  for_cases("in_q", 24, [](const FlaxGolden& golden, const Json& c, const std::string& name) {
     const auto at = [&](const char* what) { return golden.at(name + "." + what); };
     Tensor scale;
     const ValueAndVjp result = value_and_vjp(
@@ -98,9 +101,9 @@ TEST(RulesGolden, InQ) {
 }
 
 TEST(RulesGolden, OutDq) {
-  for_cases("out_dq", 2, [](const FlaxGolden& golden, const Json& c, const std::string& name) {
+  for_cases("out_dq", 3, [](const FlaxGolden& golden, const Json& c, const std::string& name) {
     const auto at = [&](const char* what) { return golden.at(name + "." + what); };
-    const DType type = c.at("dq_type") == "bf16" ? DType::bf16 : DType::f32;
+    const DType type = type_of(c.at("dq_type"));
     const ValueAndVjp result =
         value_and_vjp([&](Inputs in) { return fp8::out_dq(type, in[0], in[1], in[2]); },
                       std::vector{at("lhs_scale"), at("rhs_scale"), at("acc")}, at("g"));
@@ -144,7 +147,7 @@ void expect_equal(const Tensor& got, const Tensor& expected, const std::string& 
 
 // Of fresh state, scales are 1 and nothing is rounded: the fused path has the same values.
 TEST(RulesGolden, Fp8ScaledDotGeneral) {
-  for_cases("dot", 50, [](const FlaxGolden& golden, const Json& c, const std::string& name) {
+  for_cases("dot", 66, [](const FlaxGolden& golden, const Json& c, const std::string& name) {
     const auto at = [&](const std::string& what) { return golden.at(name + "." + what); };
     std::vector<Tensor> inputs = {at("lhs"), at("rhs")};
     for (const char* meta :
@@ -175,7 +178,7 @@ TEST(RulesGolden, Fp8ScaledDotGeneral) {
 
 TEST(RulesGolden, QuantizedDot) {
   for_cases(
-      "quantized_dot", 2, [](const FlaxGolden& golden, const Json& c, const std::string& name) {
+      "quantized_dot", 3, [](const FlaxGolden& golden, const Json& c, const std::string& name) {
         const auto at = [&](const std::string& what) { return golden.at(name + "." + what); };
         const Tensor q_lhs = at("lhs").astype(DType::f8_e4m3),
                      q_rhs = at("rhs").astype(DType::f8_e4m3);

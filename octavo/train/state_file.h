@@ -15,6 +15,7 @@ namespace octavo {
 // its size does not depend on the step. unsupported: a step that i32 does not hold.
 Result<void> save_train_state(const std::filesystem::path& path, const TrainState& state);
 
+// What a file held.
 struct RestoredState {
   TrainState state;
   std::vector<std::string> notes;  // one line each: what the file lacked, and what stands instead

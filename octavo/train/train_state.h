@@ -13,10 +13,11 @@ struct TrainState {
   optim::GradientTransformation tx;
   Variables opt_state;  // of the collection "params"
 
+  // Step 0, and the optimizer's first state, of "params".
   static TrainState create(Variables variables, optim::GradientTransformation tx);
 
   // "params" by the optimizer, "_overwrite_with_gradient" by what grads hold of it, verbatim; all
-  // other collections stay (Flax loses them). FP8 state that grads lack stays too.
+  // other collections stay (Flax loses them). FP8 state that grads lack stays too. step + 1.
   // ContractError: a gradient for what is not there, or of another shape.
   TrainState apply_gradients(const Variables& grads) const;
 };

@@ -7,7 +7,7 @@ Variables and their gradients keep Flax's names: <case>.variables.params.kernel 
 injection.* are those of Flax's own tests (the keys are split in the order x, y, g).
 """
 
-from golden import BF16, FLOAT8, PAIRS, Golden, flat, integers, normals
+from golden import BF16, COMPUTE, FLOAT8, PAIRS, Golden, flat, integers, normals
 
 import flax.linen as nn
 import jax
@@ -125,6 +125,10 @@ def layer_cases(golden):
         ("general_batch", general(5, axis=-1, batch_dims=(0,), dot_general_cls=fp8()), (2, 3, 4), np.float32),
         ("general_batch_2", general((5, 2), axis=(-1,), batch_dims=(0, 1), dot_general_cls=fp8()), (2, 2, 3, 4), np.float32),
         ("general_bf16", general((5, 2), axis=(-2, -1), dtype=jnp.bfloat16, dot_general_cls=fp8()), (2, 3, 4), np.float32),
+        ("dense_dtype_f16", dense(5, dtype=jnp.float16, dot_general_cls=fp8()), (3, 4), np.float32),
+        ("dense_dtype_f16_qdq", dense(5, dtype=jnp.float16, dot_general_cls=qdq), (3, 4), np.float32),
+        ("dense_params_f16", dense(5, dtype=jnp.float16, param_dtype=jnp.float16, dot_general_cls=fp8()), (3, 4), np.float16),
+        ("dense_x_f16", dense(5, dot_general_cls=fp8()), (3, 4), np.float16),
     ]
     rng = np.random.default_rng(21)
     for name, module, shape, dtype in cases:
@@ -148,27 +152,29 @@ def layer_cases(golden):
             variables = {"params": params, OWG: got["new_variables"][OWG]}
 
 
-def bf16_kernel_case(golden):
-    """The dot module itself: x in f32, kernel in bf16; random values, so that rounding shows."""
-    rng = np.random.default_rng(22)
+def narrow_kernel_cases(golden, name="bf16", seed=22):
+    """The dot module itself: x in f32, kernel narrower; random values, so that rounding shows."""
+    rng = np.random.default_rng(seed)
+    dtype = COMPUTE[name]
     numbers = (((1,), (0,)), ((), ()))
     module = nn.Fp8DotGeneral(amax_history_length=4)
-    kernel = jnp.asarray(normals(rng, (32, 8)).astype(BF16))
+    kernel = jnp.asarray(normals(rng, (32, 8)).astype(dtype))
     variables = module.init(jax.random.key(0), jnp.zeros((4, 32)), kernel, numbers)
     for step in range(3):
         x = jnp.asarray(normals(rng, (4, 32)))
-        g = jnp.asarray(normals(rng, (4, 8)).astype(BF16))
+        g = jnp.asarray(normals(rng, (4, 8)).astype(dtype))
         y, pull = jax.vjp(lambda *a: module.apply(*a, numbers), variables, x, kernel)
         new, dx, dk = pull(g)
-        golden.add(f"bf16_kernel.{step}", {"layer": "Fp8DotGeneral", "length": 4, "note": "single operations"}, x=x,
+        golden.add(f"{name}_kernel.{step}", {"layer": "Fp8DotGeneral", "length": 4, "note": "single operations"}, x=x,
                    kernel=kernel, g=g, variables=variables, y=y, dx=dx, dk=dk, new_variables=new)
         variables = new
 
 
 def main():
     golden = Golden("layers")
-    for section in (worked_case, einsum_cases, injection_cases, layer_cases, bf16_kernel_case):
+    for section in (worked_case, einsum_cases, injection_cases, layer_cases, narrow_kernel_cases):
         section(golden)
+    narrow_kernel_cases(golden, "f16", 23)
     golden.write()
 
 

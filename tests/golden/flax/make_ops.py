@@ -145,6 +145,8 @@ def sequence_cases(golden):
     sequence(golden, "sequence.tiny_gradients", normals(rng, (4, 5), scale=1e-6), 4, "e5m2")
     sequence(golden, "sequence.bf16", normals(rng, (11, 5), scale=3), 4, "e4m3fn", dtype=BF16)
     sequence(golden, "sequence.initial_scale", normals(rng, (6, 5)), 4, "e4m3fn", scale=0.25)
+    for fmt in FORMATS:
+        sequence(golden, f"sequence.f16.{fmt}", normals(rng, (11, 5), scale=3), 4, fmt, dtype=COMPUTE["f16"])
 
 
 def main():
