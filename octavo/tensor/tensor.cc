@@ -163,6 +163,7 @@ Tensor Tensor::full(DType dtype, Shape shape, double value) {
   write_all(std::span(&value, 1), one);
   std::uint8_t* to = tensor.storage_->data();
   const std::size_t bytes = tensor.bytes();
+  if (bytes == 0) return tensor;
   std::memcpy(to, one.data(), std::min(bytes, one.bytes()));
   for (std::size_t done = one.bytes(); done < bytes; done *= 2) {
     std::memcpy(to + done, to, std::min(done, bytes - done));
