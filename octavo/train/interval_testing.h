@@ -22,10 +22,12 @@ struct Interval {
   bool holds(double x) const { return low <= x && x <= high; }
 };
 
-// Wider by n roundings to f32; XLA takes subnormal numbers for 0.
+// XLA takes numbers below for 0.
+inline constexpr double kSubnormal = 0x1p-126;
+
+// Wider by n roundings to f32.
 inline Interval rounded(Interval x, std::size_t n = 1) {
   if (x.low == 0 && x.high == 0) return x;
-  constexpr double kSubnormal = 0x1p-126;
   const double unit = relative_rounding(n);
   return {x.low - unit * std::fabs(x.low) - kSubnormal,
           x.high + unit * std::fabs(x.high) + kSubnormal};
@@ -69,7 +71,9 @@ class Sum {
     ++terms_;
   }
   Interval result() const {
-    const double error = magnitude_ * relative_rounding(terms_);
+    if (magnitude_ == 0) return {0, 0};
+    const double error =
+        magnitude_ * relative_rounding(terms_) + static_cast<double>(terms_) * kSubnormal;
     return {total_.low - error, total_.high + error};
   }
 
