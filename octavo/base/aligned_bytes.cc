@@ -19,9 +19,11 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // stays in small ones, so that no more memory is taken than was asked for.
 AlignedBytes::AlignedBytes(std::size_t size) : size_(size) {
   if (size == 0) return;
+  if (size > PTRDIFF_MAX) throw std::bad_alloc();  // rounded up it might become 0
   const bool is_large = size >= 4 * kHugePage;
-  void* p = nullptr;
-  if (::posix_memalign(&p, is_large ? kHugePage : kLine, size) != 0) throw std::bad_alloc();
+  const std::size_t alignment = is_large ? kHugePage : kLine;
+  void* p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (p == nullptr) throw std::bad_alloc();
   data_.reset(static_cast<std::uint8_t*>(p));
   if (is_large) ::madvise(p, size / kHugePage * kHugePage, MADV_HUGEPAGE);  // advice: may fail
 }

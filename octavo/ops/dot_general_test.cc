@@ -4,21 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
-#include <random>
 
 #include "octavo/base/error.h"
+#include "octavo/tensor/tensor_testing.h"
 
 namespace octavo::ops {
 namespace {
-
-// Small integers: every sum is exact in any order.
-Tensor integers(const Shape& shape, int seed, DType dtype = DType::f32) {
-  std::mt19937 random(static_cast<unsigned>(seed));
-  std::uniform_int_distribution<int> any(-4, 4);
-  std::vector<float> values(*element_count(shape));
-  for (float& x : values) x = static_cast<float>(any(random));
-  return Tensor::from(values, shape, dtype);
-}
 
 std::size_t offset(const Shape& shape, const Shape& index) {
   std::size_t at = 0;
