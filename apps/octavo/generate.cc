@@ -221,7 +221,7 @@ Result<int> run_prompts(const Arguments& arguments, RunningModel& running,
     for (std::size_t i = 0; i < prompts.size(); ++i)
       print_out("--- {}\n{}\n", i + 1, result.sequences[i].text);
   }
-  const bool rated = arguments.json || !arguments.quiet;
+  const bool rated = result.times.steps > 0 && (arguments.json || !arguments.quiet);
   const Rates rates = rates_of(result.times, rated ? read_rate(running) : 0);
   if (arguments.json) print_result_json(result, rates);
   if (!arguments.quiet) print_rates(result.times, rates);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "octavo/base/ceil_div.h"
 #include "octavo/base/float_mode.h"
@@ -105,6 +106,29 @@ float flush_below(Format weight_format) {
   return weight_format == Format::bf16 ? kernels::kFlushAgainstBf16 : kernels::kFlushAgainstFp8;
 }
 
+// What is left of `count` strips, for threads to take as they get ready: half an even share of the
+// rest at a time, in multiples of `step`, so that a thread that is slowed down takes less.
+class Pieces {
+ public:
+  Pieces(std::size_t count, std::size_t step, int threads)
+      : count_(count),
+        step_(step),
+        parts_(threads == 1 ? 1 : 2 * static_cast<std::size_t>(threads)) {}
+
+  Range take() {
+    std::size_t begin = next_.load(std::memory_order_relaxed), end = begin;
+    do {
+      const std::size_t share = ceil_div(count_ - begin, parts_ * step_) * step_;
+      end = std::min(count_, begin + share);
+    } while (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed));
+    return {begin, end};
+  }
+
+ private:
+  const std::size_t count_, step_, parts_;
+  std::atomic<std::size_t> next_ = 0;
+};
+
 class Product {
  public:
   Product(const Operand& a, const Weight& w, const Output& c, const GemmOptions& options)
@@ -143,9 +167,17 @@ class Product {
       const Range chunk{row, std::min(rows, row + plan_.row_chunk)};
       const bool alone = (chunk.end - chunk.begin) * w_.k < kPackAlone;
       const PackedRows packed = pack_rows(chunk, alone ? 1 : plan_.threads);
-      context_.pool->run(plan_.threads, [&](int part) {
-        multiply(chunk, packed,
-                 split(kernels::strips(w_.n), plan_.split_step, plan_.threads, part));
+      if (plan_.shape == kernels::GemmShape::tiled) {
+        context_.pool->run(plan_.threads, [&](int part) {
+          multiply(chunk, packed,
+                   split(kernels::strips(w_.n), plan_.split_step, plan_.threads, part));
+        });
+        continue;
+      }
+      Pieces pieces(kernels::strips(w_.n), plan_.split_step, plan_.threads);
+      context_.pool->run(plan_.threads, [&](int) {
+        for (Range piece = pieces.take(); piece.begin != piece.end; piece = pieces.take())
+          multiply(chunk, packed, piece);
       });
     }
   }
