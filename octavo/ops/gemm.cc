@@ -30,6 +30,9 @@ constexpr std::size_t kStripsAtOnce = 4;
 // Activations of fewer elements are packed by the calling thread alone.
 constexpr std::size_t kPackAlone = 1 << 16;
 
+// Bytes of weight for each thread from which products of few rows are handed out in pieces.
+constexpr std::size_t kPiecesFrom = 1 << 20;
+
 // What a thread keeps from call to call, so that a decoding loop allocates nothing. It grows and
 // stays; octavo/ops/gemm.h says how far.
 struct Buffers {
@@ -111,9 +114,7 @@ float flush_below(Format weight_format) {
 class Pieces {
  public:
   Pieces(std::size_t count, std::size_t step, int threads)
-      : count_(count),
-        step_(step),
-        parts_(threads == 1 ? 1 : 2 * static_cast<std::size_t>(threads)) {}
+      : count_(count), step_(step), parts_(2 * static_cast<std::size_t>(threads)) {}
 
   Range take() {
     std::size_t begin = next_.load(std::memory_order_relaxed), end = begin;
@@ -167,7 +168,7 @@ class Product {
       const Range chunk{row, std::min(rows, row + plan_.row_chunk)};
       const bool alone = (chunk.end - chunk.begin) * w_.k < kPackAlone;
       const PackedRows packed = pack_rows(chunk, alone ? 1 : plan_.threads);
-      if (plan_.shape == kernels::GemmShape::tiled) {
+      if (!in_pieces()) {
         context_.pool->run(plan_.threads, [&](int part) {
           multiply(chunk, packed,
                    split(kernels::strips(w_.n), plan_.split_step, plan_.threads, part));
@@ -183,6 +184,14 @@ class Product {
   }
 
  private:
+  // Few rows, and weights that take a thread so long that the misses at the start of each piece do
+  // not count.
+  bool in_pieces() const {
+    const std::size_t bytes = w_.n * w_.k * bytes_per_element(w_.format);
+    return plan_.shape != kernels::GemmShape::tiled && plan_.threads > 1 &&
+           bytes >= kPiecesFrom * static_cast<std::size_t>(plan_.threads);
+  }
+
   // The rows packed in the calling thread's buffers, by `threads` threads.
   PackedRows pack_rows(const Range& chunk, int threads) {
     const std::size_t m = chunk.end - chunk.begin;
