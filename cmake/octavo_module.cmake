@@ -59,7 +59,7 @@ function(octavo_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_DEPS} octavo_build_flags GTest::gtest GTest::gmock GTest::gtest_main
                                         rapidcheck)
-  target_compile_options(${name} PRIVATE -O1)  # a third less time to compile than -O3, and what is tested is the library
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # a quarter less time to compile; the library keeps -O3
   target_compile_definitions(${name} PRIVATE OCTAVO_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden")
   gtest_discover_tests(${name} TEST_FILTER "-*Slow*" PROPERTIES LABELS fast TIMEOUT 300 DISCOVERY_TIMEOUT 60)
   gtest_discover_tests(${name} TEST_FILTER "*Slow*" PROPERTIES LABELS slow TIMEOUT 3600 DISCOVERY_TIMEOUT 60)

@@ -6,8 +6,8 @@
 
 namespace octavo {
 
-// Memory aligned to 64 bytes (to 2 MiB from 8 MiB on), uninitialized. Only its size is remembered:
-// what it holds, the owner knows.
+// Memory aligned to 64 bytes, uninitialized. Only its size is remembered: what it holds, the owner
+// knows.
 class AlignedBytes {
  public:
   AlignedBytes() = default;

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <new>
 #include <utility>
@@ -18,16 +17,6 @@ TEST(AlignedBytes, LiesAtLinesOfCache) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(bytes.data()) % 64, 0u) << size;
   }
   EXPECT_EQ(AlignedBytes(0).data(), nullptr);
-}
-
-TEST(AlignedBytes, LargeOnesLieAtHugePagesAndCanBeWrittenToTheirEnd) {
-  constexpr std::size_t kHugePage = std::size_t{2} << 20;
-  for (const std::size_t size : {4 * kHugePage, 5 * kHugePage - 1, 5 * kHugePage + 1}) {
-    AlignedBytes bytes(size);
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(bytes.data()) % kHugePage, 0u) << size;
-    std::memset(bytes.data(), 1, size);
-    EXPECT_EQ(bytes.data()[size - 1], 1) << size;
-  }
 }
 
 TEST(AlignedBytes, MovesAndLeavesNothing) {

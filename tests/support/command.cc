@@ -64,7 +64,7 @@ Outcome run_octavo(const std::vector<std::string>& arguments, std::string_view b
 }
 
 std::string octavo_program() {
-  const char* other = std::getenv("OCTAVO_APP");
+  const char* other = std::getenv("OCTAVO_TEST_APP");
   return other ? other : OCTAVO_APP;
 }
 
