@@ -70,24 +70,57 @@ void check_axes(const char* side, const Shape& shape, const Axes& contracting, c
   }
 }
 
-void check_dims(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbers& dims) {
-  check_axes("lhs", lhs.shape(), dims.lhs_contracting, dims.lhs_batch);
-  check_axes("rhs", rhs.shape(), dims.rhs_contracting, dims.rhs_batch);
+void check_dims(const Shape& lhs, const Shape& rhs, const DotDimensionNumbers& dims) {
+  check_axes("lhs", lhs, dims.lhs_contracting, dims.lhs_batch);
+  check_axes("rhs", rhs, dims.rhs_contracting, dims.rhs_batch);
   const auto check_pairs = [&](const char* kind, const Axes& of_lhs, const Axes& of_rhs) {
     bool fits = of_lhs.size() == of_rhs.size();
     for (std::size_t i = 0; fits && i < of_lhs.size(); ++i) {
-      fits = lhs.shape()[of_lhs[i]] == rhs.shape()[of_rhs[i]];
+      fits = lhs[of_lhs[i]] == rhs[of_rhs[i]];
     }
     if (!fits) {
-      throw ContractError(
-          fmt::format("dot_general: given {} axes [{}] of lhs {} and [{}] of rhs {}, expected "
-                      "pairs of one size",
-                      kind, fmt::join(of_lhs, ", "), to_string(lhs.shape()),
-                      fmt::join(of_rhs, ", "), to_string(rhs.shape())));
+      throw ContractError(fmt::format(
+          "dot_general: given {} axes [{}] of lhs {} and [{}] of rhs {}, expected "
+          "pairs of one size",
+          kind, fmt::join(of_lhs, ", "), to_string(lhs), fmt::join(of_rhs, ", "), to_string(rhs)));
     }
   };
   check_pairs("contracting", dims.lhs_contracting, dims.rhs_contracting);
   check_pairs("batch", dims.lhs_batch, dims.rhs_batch);
+}
+
+// Of dims that were checked.
+Shape result_shape(const Shape& lhs, const Shape& rhs, const DotDimensionNumbers& dims) {
+  Shape shape;
+  for (const std::size_t axis : dims.lhs_batch) shape.push_back(lhs[axis]);
+  for (const std::size_t axis : free_axes(lhs.size(), dims.lhs_contracting, dims.lhs_batch)) {
+    shape.push_back(lhs[axis]);
+  }
+  for (const std::size_t axis : free_axes(rhs.size(), dims.rhs_contracting, dims.rhs_batch)) {
+    shape.push_back(rhs[axis]);
+  }
+  return shape;
+}
+
+void check_cotangent(const Tensor& g, const Shape& lhs, const Shape& rhs,
+                     const DotDimensionNumbers& dims) {
+  check_dims(lhs, rhs, dims);
+  const Shape expected = result_shape(lhs, rhs, dims);
+  if (g.shape() != expected) {
+    throw ContractError(
+        fmt::format("dot_general: given a cotangent {} of the product of lhs {} and rhs {}, "
+                    "expected {}",
+                    to_string(g.shape()), to_string(lhs), to_string(rhs), to_string(expected)));
+  }
+}
+
+void check_permutation(const char* operation, const Tensor& x, const Axes& order) {
+  Axes sorted = order;
+  std::ranges::sort(sorted);
+  if (sorted.size() != x.rank() || !is_identity(sorted)) {
+    throw ContractError(fmt::format("{}: given the order [{}] of {}, expected a permutation",
+                                    operation, fmt::join(order, ", "), to_string(x.shape())));
+  }
 }
 
 DotOperand dot_operand(const Tensor& x, const Axes& contracting, const Axes& batch,
@@ -152,7 +185,7 @@ Axes range(std::size_t begin, std::size_t count) {
   return axes;
 }
 
-// Those of `axes`, whose partners are `partners`, in the ascending order of these.
+// Those of `axes`, whose partners are `partners`, as many, in the ascending order of these.
 Axes by_partner(const Axes& axes, const Axes& partners) {
   Axes order = range(0, axes.size());
   std::ranges::sort(order, {}, [&](std::size_t i) { return partners[i]; });
@@ -176,12 +209,7 @@ Axes free_axes(std::size_t rank, const Axes& contracting, const Axes& batch) {
 }
 
 Tensor transpose(const Tensor& x, const Axes& order) {
-  Axes sorted = order;
-  std::ranges::sort(sorted);
-  if (sorted.size() != x.rank() || !is_identity(sorted)) {
-    throw ContractError(fmt::format("transpose: given the order [{}] of {}, expected a permutation",
-                                    fmt::join(order, ", "), to_string(x.shape())));
-  }
+  check_permutation("transpose", x, order);
   if (is_identity(order)) return x;
   Shape shape;
   for (const std::size_t axis : order) shape.push_back(x.shape()[axis]);
@@ -213,18 +241,10 @@ Tensor transpose(const Tensor& x, const Axes& order) {
 
 DotOperands dot_operands(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbers& dims,
                          bool lhs_free_first) {
-  check_dims(lhs, rhs, dims);
-  DotOperands result{dot_operand(lhs, dims.lhs_contracting, dims.lhs_batch, lhs_free_first),
-                     dot_operand(rhs, dims.rhs_contracting, dims.rhs_batch, false),
-                     {}};
-  for (const std::size_t axis : dims.lhs_batch) result.shape.push_back(lhs.shape()[axis]);
-  for (const std::size_t axis : free_axes(lhs.rank(), dims.lhs_contracting, dims.lhs_batch)) {
-    result.shape.push_back(lhs.shape()[axis]);
-  }
-  for (const std::size_t axis : free_axes(rhs.rank(), dims.rhs_contracting, dims.rhs_batch)) {
-    result.shape.push_back(rhs.shape()[axis]);
-  }
-  return result;
+  check_dims(lhs.shape(), rhs.shape(), dims);
+  return {dot_operand(lhs, dims.lhs_contracting, dims.lhs_batch, lhs_free_first),
+          dot_operand(rhs, dims.rhs_contracting, dims.rhs_batch, false),
+          result_shape(lhs.shape(), rhs.shape(), dims)};
 }
 
 Operand dot_matrix(const DotOperand& operand, std::size_t batch) {
@@ -266,6 +286,7 @@ Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbe
 }
 
 Tensor in_order_of(const Tensor& x, const Axes& axes) {
+  check_permutation("in_order_of", x, axes);
   Axes order(axes.size());
   for (std::size_t i = 0; i < axes.size(); ++i) order[axes[i]] = i;
   return transpose(x, order);
@@ -274,6 +295,7 @@ Tensor in_order_of(const Tensor& x, const Axes& axes) {
 Tensor dot_general_transpose_lhs(const Tensor& g, const Shape& lhs, const Tensor& rhs,
                                  const DotDimensionNumbers& dims,
                                  std::optional<DType> preferred_element_type) {
+  check_cotangent(g, lhs, rhs.shape(), dims);
   const Axes lhs_free = free_axes(lhs.size(), dims.lhs_contracting, dims.lhs_batch);
   const Axes rhs_free = free_axes(rhs.rank(), dims.rhs_contracting, dims.rhs_batch);
   const std::size_t batch = dims.lhs_batch.size();
@@ -290,6 +312,7 @@ Tensor dot_general_transpose_lhs(const Tensor& g, const Shape& lhs, const Tensor
 Tensor dot_general_transpose_rhs(const Tensor& g, const Tensor& lhs, const Shape& rhs,
                                  const DotDimensionNumbers& dims,
                                  std::optional<DType> preferred_element_type) {
+  check_cotangent(g, lhs.shape(), rhs, dims);
   const Axes lhs_free = free_axes(lhs.rank(), dims.lhs_contracting, dims.lhs_batch);
   const std::size_t batch = dims.lhs_batch.size();
   const Tensor result = dot_general(

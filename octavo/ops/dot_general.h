@@ -43,7 +43,8 @@ struct DotOperands {
   Shape shape;  // of the result: batch, free axes of lhs, free axes of rhs
 };
 
-// x, whose axis i is axis axes[i] of an operand, in the operand's order.
+// x, whose axis i is axis axes[i] of an operand, in the operand's order. ContractError: as
+// transpose.
 Tensor in_order_of(const Tensor& x, const Axes& axes);
 
 // lhs free_first in any case where asked for. ContractError: axes that are not there, twice, or of
@@ -66,7 +67,7 @@ Tensor dot_general(const Tensor& lhs, const Tensor& rhs, const DotDimensionNumbe
 
 // Gradients of dot_general by its operands, shaped as those (Flax: dot_general_transpose_lhs,
 // _rhs): `g` is the cotangent of the result. Only shapes are read of the operand itself. Types and
-// errors are those of dot_general.
+// errors are those of dot_general. ContractError also: a cotangent of another shape.
 Tensor dot_general_transpose_lhs(const Tensor& g, const Shape& lhs, const Tensor& rhs,
                                  const DotDimensionNumbers& dims,
                                  std::optional<DType> preferred_element_type = {});

@@ -132,6 +132,36 @@ TEST(DotGeneral, RefusesAxesThatDoNotFit) {
   EXPECT_THROW(dot_general(a, b, {{1}, {0}, {1}, {0}}), ContractError);
 }
 
+TEST(DotGeneral, GradientsRefuseAxesAndCotangentsThatDoNotFit) {
+  const Shape lhs = {2, 3}, rhs = {3, 4};
+  const auto refused = [&](const Shape& of_g, const DotDimensionNumbers& dims) {
+    const Tensor g = integers(of_g, 3);
+    EXPECT_THROW(dot_general_transpose_lhs(g, lhs, integers(rhs, 2), dims), ContractError);
+    EXPECT_THROW(dot_general_transpose_rhs(g, integers(lhs, 1), rhs, dims), ContractError);
+  };
+  refused({2, 3, 4}, {{5}, {0}});     // beyond the rank
+  refused({2, 3, 4}, {{1}, {7}});     // likewise
+  refused({2, 4}, {{1, 1}, {0, 0}});  // twice
+  refused({2, 3, 4}, {{1}, {}});      // lists of two lengths
+  refused({2, 4}, {{}, {0}});         // likewise
+  refused({3, 4}, {{0}, {0}});        // sizes 2 and 3
+  refused({4}, {{1}, {0}, {0}, {}});  // a batch axis of one alone
+  refused({4, 2}, {{1}, {0}});        // a cotangent of the same count
+  refused({8}, {{1}, {0}});           // of another rank
+  refused({2, 5}, {{1}, {0}});        // of another size
+  EXPECT_EQ(
+      dot_general_transpose_lhs(integers({2, 4}, 3), lhs, integers(rhs, 2), {{1}, {0}}).shape(),
+      lhs);
+}
+
+TEST(Transpose, InOrderOfRefusesWhatIsNoPermutation) {
+  const Tensor x = integers({2, 3, 4}, 1);
+  EXPECT_EQ(in_order_of(x, {2, 0, 1}).shape(), (Shape{3, 4, 2}));
+  EXPECT_THROW(in_order_of(x, {0, 1, 5}), ContractError);
+  EXPECT_THROW(in_order_of(x, {0, 1, 1}), ContractError);
+  EXPECT_THROW(in_order_of(x, {0, 1}), ContractError);
+}
+
 TEST(Transpose, MovesElementsOfEverySize) {
   for (const DType type : {DType::f8_e4m3, DType::bf16, DType::f32, DType::f64}) {
     const Tensor x = integers({2, 3, 4}, 1, type), y = transpose(x, {2, 0, 1});
