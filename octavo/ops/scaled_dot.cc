@@ -91,6 +91,7 @@ ScaledDot scaled_dot(const Tensor& lhs, const Tensor& rhs, const DotDimensionNum
   kept->lhs.tensor = kept->rhs.tensor = Tensor();
   kept->lhs_shape = lhs.shape();
   kept->rhs_shape = rhs.shape();
+  kept->shape = operands.shape;
   kept->lhs_type = lhs.dtype();
   kept->rhs_type = rhs.dtype();
   result.kept = std::move(kept);
@@ -122,6 +123,10 @@ ScaledDotGradients scaled_dot_gradients(const ScaledDotKept& kept, const Tensor&
   const std::size_t batch = kept.lhs.batch, m = kept.lhs.free, n = kept.rhs.free,
                     k = kept.lhs.contracted;
   const bool is_nk = kept.rhs.free_first;
+  if (g.shape() != kept.shape) {
+    throw ContractError(fmt::format("scaled_dot_gradients: given a cotangent {}, expected {}",
+                                    octavo::to_string(g.shape()), octavo::to_string(kept.shape)));
+  }
   const Tensor cotangent = quantizable(g).reshape({batch, m, n});
   const TensorRecipe recipe = with_known_scale(recipes.grad, cotangent, batch);
   const DotOperand of_g{cotangent, {}, batch, m, n, true};

@@ -20,8 +20,8 @@ struct ScaledDotRecipes {
 
 // What the gradients need: one byte per element of lhs, and rhs packed for its product.
 struct ScaledDotKept {
-  DotOperand lhs, rhs;  // tensors empty: shapes and axes alone
-  Shape lhs_shape, rhs_shape;
+  DotOperand lhs, rhs;                // tensors empty: shapes and axes alone
+  Shape lhs_shape, rhs_shape, shape;  // of the operands, of the value
   DType lhs_type, rhs_type;
   std::vector<QuantizedTensor> lhs_codes;  // (free, contracted) of each batch
   std::vector<QuantizedTensor> rhs_codes;  // packed, as stored

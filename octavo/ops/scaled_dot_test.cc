@@ -153,6 +153,17 @@ TEST(ScaledDot, RunsFp8ProductsForwardAndBackward) {
   EXPECT_NE(to_string(log.runs()[1]).find("e5m2 x e4m3fn -> f32, 4 x 32 x 16"), std::string::npos);
 }
 
+// Of as many elements, too.
+TEST(ScaledDot, RefusesACotangentOfAnotherShape) {
+  const ScaledDot dot =
+      scaled_dot(normals({2, 3, 8}, 1), normals({8, 4}, 2), {{2}, {0}}, {}, DType::f32, true);
+  EXPECT_EQ(scaled_dot_gradients(*dot.kept, normals({2, 3, 4}, 3), {}).lhs->shape(),
+            (Shape{2, 3, 8}));
+  for (const Shape& shape : {Shape{3, 2, 4}, Shape{6, 4}, Shape{24}, Shape{2, 3, 5}}) {
+    EXPECT_THROW(scaled_dot_gradients(*dot.kept, normals(shape, 3), {}), ContractError);
+  }
+}
+
 TEST(ScaledDot, RefusesWhatIsEmpty) {
   EXPECT_THROW(scaled_dot(Tensor::zeros(DType::f32, {0, 4}), Tensor::zeros(DType::f32, {4, 3}),
                           matmul_dims(2), {}, DType::f32, false),
