@@ -97,7 +97,7 @@ Operand quantize_activations_static(const QuantizeActivationsArgs& args, float s
   }
   const kernels::CastKernels& cast =
       kernels::cast_kernels(selected_level("quantize_activations_static"));
-  args.scales[0] = scale;
+  if (args.rows > 0) args.scales[0] = scale;
   for_rows(context, args.rows, args.rows * args.cols, [&](const Range& rows) {
     cast.block_quantize({Format::f32, args.x + rows.begin * args.stride, args.stride,
                          rows.end - rows.begin, args.cols, args.cols, &scale,

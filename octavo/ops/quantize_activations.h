@@ -25,8 +25,8 @@ struct QuantizeActivationsArgs {
 Operand quantize_activations(const QuantizeActivationsArgs& args,
                              const Context& context = default_context());
 
-// The scale is given (static activation scales): one for all, scales[0].
-// ContractError also: a scale that is not finite and positive.
+// The scale is given (static activation scales): one for all, scales[0]; of no rows, none is
+// written. ContractError also: a scale that is not finite and positive.
 Operand quantize_activations_static(const QuantizeActivationsArgs& args, float scale,
                                     const Context& context = default_context());
 

@@ -149,6 +149,16 @@ TEST(QuantizeActivations, StaticScaleIsOneForAll) {
   }
 }
 
+TEST(QuantizeActivations, OfNoRowsNeedNoMemory) {
+  float untouched = -1;
+  for (float* scales : {static_cast<float*>(nullptr), &untouched}) {
+    const QuantizeActivationsArgs none = {nullptr, 64, 0, 64, 128, nullptr, scales};
+    EXPECT_EQ(quantize_activations(none).matrix.rows, 0u);
+    EXPECT_EQ(quantize_activations_static(none, 0.5f).matrix.rows, 0u);
+  }
+  EXPECT_EQ(untouched, -1);
+}
+
 TEST(RoundActivations, RoundsOnceToBf16) {
   std::mt19937 random(4);
   constexpr std::size_t kRows = 60, kCols = 600, kStride = 601;
