@@ -1,5 +1,7 @@
 #include "octavo/autograd/checkpoint.h"
 
+#include <fmt/format.h>
+
 #include "octavo/autograd/tape_internal.h"
 #include "octavo/base/error.h"
 
@@ -17,15 +19,29 @@ struct KeptInput {
   Variable constant() const { return with_accumulation(value, accumulation); }
 };
 
+// What f gave the first time.
+struct Kind {
+  Shape shape;
+  DType dtype;
+};
+
 std::vector<Cotangent> recompute(const VariableFunction& f, std::span<const KeptInput> kept,
-                                 const Cotangent& seed) {
+                                 const Kind& first, const Cotangent& seed) {
   const TapeScope scope;
   std::vector<Variable> inputs;
   for (const KeptInput& input : kept) {
     inputs.push_back(input.is_recorded ? scope.tape->watch(input.value, input.accumulation)
                                        : input.constant());
   }
-  return scope.tape->backward(f(inputs), seed, inputs);
+  const Variable again = f(inputs);
+  if (again.shape() != first.shape || again.dtype() != first.dtype) {
+    throw ContractError(fmt::format(
+        "checkpoint: given a function that gives {} of {}, then {} of {}, expected the same for "
+        "the same inputs",
+        to_string(first.shape), dtype_name(first.dtype), to_string(again.shape()),
+        dtype_name(again.dtype())));
+  }
+  return scope.tape->backward(again, seed, inputs);
 }
 
 }  // namespace
@@ -43,7 +59,9 @@ VariableFunction checkpoint(VariableFunction f) {
     }
     return record(
         "checkpoint", {value.value()}, inputs,
-        [f, kept](std::span<const Cotangent> seed) { return recompute(f, kept, seed[0]); },
+        [f, kept, first = Kind{value.shape(), value.dtype()}](std::span<const Cotangent> seed) {
+          return recompute(f, kept, first, seed[0]);
+        },
         RunRule::when_on_path)[0];
   };
 }

@@ -11,7 +11,8 @@ namespace octavo {
 //     const auto block = checkpoint([&](std::span<const Variable> in) { return layer(in[0], in[1]);
 //     }); const Variable y = block({{x, kernel}});
 // f must give the same for the same inputs each time: random numbers from keys that it is given or
-// holds. ContractError: f, when called, uses a differentiated variable that is no input.
+// holds. ContractError: f, when called, uses a differentiated variable that is no input; f gives
+// another shape or type the second time.
 VariableFunction checkpoint(VariableFunction f);
 
 }  // namespace octavo

@@ -6,11 +6,23 @@
 #include "octavo/base/error.h"
 
 namespace octavo {
+namespace {
+
+[[noreturn]] void refuse_two_tapes(std::string_view operation) {
+  throw ContractError(fmt::format(
+      "{}: given variables of two tapes, expected those of one value_and_grad", operation));
+}
+
+}  // namespace
 
 Tensor accumulate(const Tensor& a, const Tensor& b, Accumulation accumulation) {
   if (a.shape() != b.shape()) {
     throw ContractError(fmt::format("accumulate: given shapes {} and {}, expected the same",
                                     to_string(a.shape()), to_string(b.shape())));
+  }
+  if (a.dtype() != b.dtype()) {
+    throw ContractError(fmt::format("accumulate: given types {} and {}, expected the same",
+                                    dtype_name(a.dtype()), dtype_name(b.dtype())));
   }
   return compute(a.dtype(), a.shape(), [&]<class T>(std::span<T> to) {
     const Values<T> x(a), y(b);
@@ -40,10 +52,7 @@ std::shared_ptr<Tape> Tape::of(std::string_view operation, std::span<const Varia
   std::shared_ptr<Tape> tape;
   for (const Variable& input : inputs) {
     if (input.tape_ == nullptr || input.tape_ == tape) continue;
-    if (tape != nullptr) {
-      throw ContractError(fmt::format(
-          "{}: given variables of two tapes, expected those of one value_and_grad", operation));
-    }
+    if (tape != nullptr) refuse_two_tapes(operation);
     tape = input.tape_;
   }
   return tape;
@@ -56,6 +65,9 @@ std::vector<Variable> Tape::record(std::string_view operation, std::vector<Tenso
     throw ContractError(fmt::format(
         "{}: given a variable of a value_and_grad that has returned, expected its value()",
         operation));
+  }
+  for (const Variable& input : inputs) {
+    if (input.is_recorded() && input.tape_.get() != this) refuse_two_tapes(operation);
   }
   Record& record =
       records_.emplace_back(Record{std::string(operation), {}, {}, std::move(rule), run});
@@ -117,6 +129,14 @@ std::vector<Cotangent> Tape::backward(const Variable& output, Cotangent seed,
                                       std::span<const Variable> wanted) {
   if (is_spent_)
     throw ContractError("backward: given a tape that went back before, expected a new one");
+  for (const Variable& variable : wanted) {
+    if (variable.is_recorded() && variable.tape_.get() != this) refuse_two_tapes("backward");
+  }
+  if (seed && (seed->shape() != output.shape() || seed->dtype() != output.dtype())) {
+    throw ContractError(fmt::format("backward: given a seed {} of {}, expected {} of {}",
+                                    to_string(seed->shape()), dtype_name(seed->dtype()),
+                                    to_string(output.shape()), dtype_name(output.dtype())));
+  }
   is_spent_ = true;
   std::vector<Cotangent> cotangents(slots_.size());
   if (output.tape_.get() == this) {

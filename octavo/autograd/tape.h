@@ -17,8 +17,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   Variable watch(Tensor value, Accumulation accumulation = Accumulation::sum);
 
   // Outputs of an operation whose inputs are on this tape or constants, and its rule
-  // (VectorJacobian). ContractError: a tape that went back. In backward: cotangents of a rule of
-  // other number, shapes or types than the inputs'.
+  // (VectorJacobian). ContractError: a tape that went back, an input of another tape. In backward:
+  // cotangents of a rule of other number, shapes or types than the inputs'.
   std::vector<Variable> record(std::string_view operation, std::vector<Tensor> outputs,
                                std::span<const Variable> inputs, VectorJacobian rule, RunRule run,
                                Accumulation accumulation = Accumulation::sum);
@@ -26,7 +26,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // Cotangents of `wanted`, from `seed` of `output`: for each, none if output does not depend on
   // it. Rules run once, latest first, and are dropped.
   // Without a seed only rules run that need none (RunRule::when_on_path).
-  // ContractError: a tape that went back before.
+  // ContractError: a tape that went back before, a seed of another shape or type than the output,
+  // a wanted variable of another tape.
   std::vector<Cotangent> backward(const Variable& output, Cotangent seed,
                                   std::span<const Variable> wanted);
 
@@ -61,7 +62,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
 };
 
 // The sum, or the maximum, of two cotangents of one shape and type: f32, bf16 or f16 (one
-// rounding), or f64. ContractError: another type.
+// rounding), or f64. ContractError: other shapes or types.
 Tensor accumulate(const Tensor& a, const Tensor& b, Accumulation accumulation);
 
 }  // namespace octavo

@@ -21,6 +21,38 @@ TEST(Tape, RefusesVariablesOfTwoTapes) {
             "add: given variables of two tapes, expected those of one value_and_grad");
 }
 
+TEST(Tape, RefusesInputsAndWantedVariablesOfAnotherTape) {
+  const std::string two = "given variables of two tapes, expected those of one value_and_grad";
+  const auto tape = new_tape(), other = new_tape();
+  const Variable x = tape->watch(Tensor::scalar(1)), foreign = other->watch(Tensor::scalar(2));
+  const VectorJacobian rule = [](std::span<const Cotangent> g) { return std::vector{g[0]}; };
+  EXPECT_EQ(refusal([&] {
+              tape->record("odd", {Tensor::scalar(0)}, std::span(&foreign, 1), rule,
+                           RunRule::with_cotangent);
+            }),
+            "odd: " + two);
+  EXPECT_EQ(refusal([&] { tape->backward(x, Tensor::scalar(1), std::vector{x, foreign}); }),
+            "backward: " + two);
+  // Nothing was spent; constants among those wanted have no cotangent.
+  const auto cotangents =
+      tape->backward(x, Tensor::scalar(3), std::vector{x, Variable(Tensor::scalar(1))});
+  EXPECT_EQ(cotangents[0]->item(), 3);
+  EXPECT_EQ(cotangents[1], std::nullopt);
+}
+
+TEST(Tape, RefusesASeedOfAnotherShapeOrType) {
+  const auto tape = new_tape();
+  const Variable x = tape->watch(Tensor::ones(DType::f32, {2, 3}));
+  const auto back = [&](const Tensor& seed) {
+    return refusal([&] { tape->backward(x, seed, std::vector{x}); });
+  };
+  EXPECT_EQ(back(Tensor::ones(DType::f32, {3, 2})),
+            "backward: given a seed [3, 2] of F32, expected [2, 3] of F32");
+  EXPECT_EQ(back(Tensor::ones(DType::bf16, {2, 3})),
+            "backward: given a seed [2, 3] of BF16, expected [2, 3] of F32");
+  EXPECT_EQ(back(Tensor::ones(DType::f32, {2, 3})), "");
+}
+
 TEST(Tape, GoesBackOnce) {
   const auto tape = new_tape();
   const Variable x = tape->watch(Tensor::scalar(3));
@@ -115,6 +147,14 @@ TEST(Tape, StopsAtStopGradient) {
 TEST(Accumulate, Sums) {
   expect_bits(accumulate(Tensor::from({1, 2}, {2}), Tensor::from({3, -2}, {2}), Accumulation::sum),
               Tensor::from({4, 0}, {2}));
+}
+
+TEST(Accumulate, RefusesTwoShapesOrTypes) {
+  const Tensor a = Tensor::ones(DType::f32, {2});
+  EXPECT_EQ(refusal([&] { accumulate(a, Tensor::ones(DType::bf16, {2}), Accumulation::sum); }),
+            "accumulate: given types F32 and BF16, expected the same");
+  EXPECT_EQ(refusal([&] { accumulate(a, Tensor::ones(DType::f32, {1}), Accumulation::maximum); }),
+            "accumulate: given shapes [2] and [1], expected the same");
 }
 
 TEST(Accumulate, RoundsBf16Once) {
