@@ -1,12 +1,11 @@
 // Recomputation: the same bits, and less that is kept.
 #include "octavo/autograd/checkpoint.h"
 
-#include <malloc.h>
-
 #include "octavo/autograd/dot_general.h"
 #include "octavo/autograd/dropout.h"
 #include "octavo/autograd/elementwise.h"
 #include "octavo/autograd/fp8_testing.h"
+#include "octavo/autograd/memory_testing.h"
 #include "octavo/autograd/norm.h"
 #include "octavo/autograd/shape.h"
 
@@ -124,18 +123,28 @@ TEST(Checkpoint, RefusesVariablesThatAreNoInputs) {
             "surroundings, expected all of them among its inputs");
 }
 
+TEST(Checkpoint, RefusesAFunctionThatGivesAnotherShapeOrType) {
+  const Tensor x = Tensor::ones(DType::f32, {2, 3});
+  const auto run = [&](const VariableFunction& second) {
+    int calls = 0;
+    const auto f = [&](Inputs in) { return ++calls == 1 ? scale(in[0], 2) : second(in); };
+    return refusal([&] { value_and_vjp(checkpoint(f), std::vector{x}, x); });
+  };
+  const std::string given = "checkpoint: given a function that gives [2, 3] of F32, then ";
+  const std::string expected = ", expected the same for the same inputs";
+  EXPECT_EQ(run([](Inputs in) { return reshape(in[0], {3, 2}); }),
+            given + "[3, 2] of F32" + expected);
+  EXPECT_EQ(run([](Inputs in) { return cast(in[0], DType::bf16); }),
+            given + "[2, 3] of BF16" + expected);
+  EXPECT_EQ(run([](Inputs in) { return scale(in[0], 2); }), "");
+}
+
 TEST(Checkpoint, RecordsNothingInInference) {
   const std::vector<Tensor> inputs = block_inputs();
   const std::vector<Variable> constants(inputs.begin(), inputs.end());
   const Variable y = checkpoint(block)(constants);
   EXPECT_FALSE(y.is_recorded());
   expect_bits(y.value(), block(constants).value());
-}
-
-// Bytes that malloc holds for this program.
-std::size_t bytes_in_use() {
-  const struct mallinfo2 info = mallinfo2();
-  return info.uordblks + info.hblkhd;
 }
 
 // What a run of three blocks holds when it has gone forward, beyond its start.
@@ -171,10 +180,13 @@ TEST(Checkpoint, KeepsInputsAlone) {
   constexpr std::size_t kNarrow = 256 * 64 * sizeof(float), kWide = 4 * kNarrow;
   bytes_kept(mlp);  // grows the buffers of threads
   const std::size_t plain = bytes_kept(mlp), again = bytes_kept(checkpoint(mlp));
-  // Of each block: the normalized rows, the wide ones before and after gelu, and the result (the
-  // product before the sum is dropped). Checkpointed: the result, which is the next one's input.
-  // Records and what malloc adds are less than a narrow tensor.
+  // Of each block: the normalized rows, the wide ones before and after gelu, and the result; the
+  // product before the sum is dropped, which would be three narrow tensors more. Records and what
+  // malloc adds, two pages at most for each of the 12 tensors, are less than two.
   EXPECT_GE(plain, 3 * (2 * kNarrow + 2 * kWide));
+  EXPECT_LT(plain, 3 * (2 * kNarrow + 2 * kWide) + 2 * kNarrow);
+  // Checkpointed: the result, which is the next one's input. Records and what malloc adds are less
+  // than a narrow tensor.
   EXPECT_GE(again, 3 * kNarrow);
   EXPECT_LT(again, 3 * kNarrow + kNarrow);
 }

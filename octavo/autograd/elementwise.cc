@@ -43,17 +43,20 @@ Tensor times(const Tensor& x, double factor) {
   });
 }
 
-template <class F, class Rule>
+// f of broadcast operands. rule_of(x, y) is the rule, which keeps of them what it needs: from the
+// cotangent those of x and y, before what was repeated is summed.
+template <class F, class RuleOf>
 Variable binary(const char* operation, const Variable& a, const Variable& b, const F& f,
-                const Rule& rule) {
+                const RuleOf& rule_of) {
   const DType type = promoted(a.dtype(), b.dtype());
   const Variable x = cast(a, type), y = cast(b, type);
   const Shape shape = broadcast_shape(operation, x.shape(), y.shape());
   const std::array<Variable, 2> inputs = {x, y};
   return record(operation, zip(x.value(), y.value(), shape, f), inputs,
-                [rule, u = x.value(), v = y.value()](const Tensor& g) -> std::vector<Cotangent> {
-                  auto [du, dv] = rule(g, u, v);
-                  return {sum_to(du, u.shape()), sum_to(dv, v.shape())};
+                [rule = rule_of(x.value(), y.value()), of_x = x.shape(),
+                 of_y = y.shape()](const Tensor& g) -> std::vector<Cotangent> {
+                  const auto [dx, dy] = rule(g);
+                  return {sum_to(dx, of_x), sum_to(dy, of_y)};
                 });
 }
 
@@ -105,19 +108,23 @@ Variable cast(const Variable& x, DType dtype) {
 Variable add(const Variable& a, const Variable& b) {
   return binary(
       "add", a, b, [](auto x, auto y) { return x + y; },
-      [](const Tensor& g, const Tensor&, const Tensor&) { return std::pair(g, g); });
+      [](const Tensor&, const Tensor&) { return [](const Tensor& g) { return std::pair(g, g); }; });
 }
 
 Variable sub(const Variable& a, const Variable& b) {
   return binary(
       "sub", a, b, [](auto x, auto y) { return x - y; },
-      [](const Tensor& g, const Tensor&, const Tensor&) { return std::pair(g, times(g, -1)); });
+      [](const Tensor&, const Tensor&) {
+        return [](const Tensor& g) { return std::pair(g, times(g, -1)); };
+      });
 }
 
 Variable mul(const Variable& a, const Variable& b) {
   const auto product = [](auto x, auto y) { return x * y; };
-  return binary("mul", a, b, product, [product](const Tensor& g, const Tensor& x, const Tensor& y) {
-    return std::pair(zip(g, y, g.shape(), product), zip(g, x, g.shape(), product));
+  return binary("mul", a, b, product, [product](const Tensor& x, const Tensor& y) {
+    return [=](const Tensor& g) {
+      return std::pair(zip(g, y, g.shape(), product), zip(g, x, g.shape(), product));
+    };
   });
 }
 

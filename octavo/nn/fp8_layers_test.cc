@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "octavo/autograd/memory_testing.h"
 #include "octavo/base/error.h"
 #include "octavo/formats/traits.h"
 #include "octavo/nn/dense.h"
@@ -387,6 +388,34 @@ TEST(Fp8Layers, KernelsInBf16) {
   EXPECT_EQ(grads.at(kX).dtype(), DType::f32);
   EXPECT_EQ(grads.at("_overwrite_with_gradient/Fp8DirectDotGeneralOp_0/kernel_scale").dtype(),
             DType::f32);
+}
+
+TEST(Fp8Layers, KeepOneBytePerElementForTheBackwardPass) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's malloc does not say what it holds";
+#endif
+  constexpr std::size_t kRows = 2048, kWidth = 256, kLayers = 3;
+  const Dense layer{.features = kWidth,
+                    .bias_init = integer_init(1),
+                    .dot_general_cls = Fp8DotGeneral{.amax_history_length = 4}};
+  const Tensor x = normal(Rng(1), {kRows, kWidth});
+  const Variables variables = layer.init(Rng(0), x);
+  std::size_t kept = 0;
+  const auto loss = [&](const Variables& v) {
+    const std::size_t before = bytes_in_use();
+    Variable y = x;
+    for (std::size_t i = 0; i < kLayers; ++i) y = layer.apply(v, y);
+    kept = bytes_in_use() - before;
+    return sum(y);
+  };
+  value_and_grad_at(loss, variables);  // grows the buffers of threads
+  value_and_grad_at(loss, variables);
+  // Codes of each layer's input and of its kernel, and the last result. The input itself, the
+  // product before the bias, and all else that has a byte for each of its elements is dropped.
+  constexpr std::size_t kCodes = kRows * kWidth, kKernel = kWidth * kWidth;
+  const std::size_t expected = kLayers * (kCodes + kKernel) + kCodes * sizeof(float);
+  EXPECT_GE(kept, expected);
+  EXPECT_LT(kept, expected + kCodes);
 }
 
 TEST(Fp8Layers, SayWhatStateIsMissing) {
