@@ -62,9 +62,10 @@ Tensor positions_of(const std::optional<Tensor>& given, const Shape& x, std::uin
 }
 
 // (1 or batch, 1, length, kv_length) u8: 1 where a query sees a key.
-Tensor visible(const Tensor& positions, const Tensor& kv_positions,
+Tensor visible(const Tensor& positions, const Tensor& kv_positions, std::uint64_t of_all,
                const AttentionOptions& options) {
-  const std::uint64_t batch = std::max(positions.shape()[0], kv_positions.shape()[0]);
+  const bool is_shared = positions.shape()[0] == 1 && kv_positions.shape()[0] == 1;
+  const std::uint64_t batch = is_shared ? 1 : of_all;
   const std::uint64_t length = positions.shape()[1], kv_length = kv_positions.shape()[1];
   Tensor mask(DType::u8, {batch, 1, length, kv_length});
   std::uint8_t* to = mask.mutable_values<std::uint8_t>().data();
@@ -105,7 +106,7 @@ Variable dot_product_attention(const Variable& query, const Variable& key, const
   const AttentionShape s = attention_shape(query.shape(), key.shape(), value.shape());
   const Tensor mask =
       visible(positions_of(options.positions, query.shape(), s.length),
-              positions_of(options.kv_positions, key.shape(), s.kv_length), options);
+              positions_of(options.kv_positions, key.shape(), s.kv_length), s.batch, options);
   const double factor = options.scale.value_or(1 / std::sqrt(static_cast<double>(s.dim)));
   Variable weights = cast(attention_weights(query, key, s, factor, mask), value.dtype());
   if (options.dropout_rate != 0) {

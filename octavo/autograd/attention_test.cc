@@ -43,7 +43,7 @@ TEST(Take, RoundsGradientsOfBf16Once) {
   expect_bits(result.grads[0], Tensor::from({1.5f}, {1}, DType::bf16));
 }
 
-TEST(Take, RefusesIdsThatAreNotThere) {
+TEST(Take, RefusesIdsThatAreNotThereAndPackedTables) {
   const Variable table = Tensor::ones(DType::f32, {3, 2});
   EXPECT_EQ(refusal([&] { take(table, ids({0, 3}, {2})); }),
             "take: given the id 3 at position 1, expected one of 3 rows");
@@ -51,6 +51,8 @@ TEST(Take, RefusesIdsThatAreNotThere) {
             "take: given the id -1 at position 0, expected one of 3 rows");
   EXPECT_EQ(refusal([&] { take(table, Tensor::ones(DType::f32, {1})); }),
             "take: given a table [3, 2] and ids of F32, expected rank 1 or more and ids of I32");
+  EXPECT_EQ(refusal([&] { take(Tensor(DType::f4, {4}), ids({1, 2}, {2})); }),
+            "take: given a table of F4, expected elements of whole bytes");
 }
 
 TEST(Rope, TurnsHalvesAsPairs) {
@@ -221,6 +223,27 @@ TEST(Attention, OfMoreOrFewerLeadingAxes) {
   };
   expect_bits(dot_product_attention(first(q), first(k), first(v), {.is_causal = true}).value(),
               first(out));
+}
+
+TEST(Attention, OfNoBatchesIsEmpty) {
+  const Tensor q = Tensor::zeros(DType::f32, {0, 5, 4, 3}),
+               k = Tensor::zeros(DType::f32, {0, 6, 2, 3});
+  const Tensor v = Tensor::zeros(DType::f32, {0, 6, 2, 7});
+  const Tensor of_q = ids({}, {0, 5}), of_k = ids({}, {0, 6});
+  for (const AttentionOptions& options :
+       {AttentionOptions{}, AttentionOptions{.positions = of_q},
+        AttentionOptions{.kv_positions = of_k},
+        AttentionOptions{.positions = of_q, .kv_positions = of_k},
+        AttentionOptions{.positions = ids({0, 1, 2, 3, 4}, {5}), .kv_positions = of_k}}) {
+    const ValueAndVjp result = value_and_vjp(
+        [&](std::span<const Variable> in) {
+          return dot_product_attention(in[0], in[1], in[2], options);
+        },
+        std::vector{q, k, v}, Tensor::zeros(DType::f32, {0, 5, 4, 7}));
+    EXPECT_EQ(result.value.shape(), (Shape{0, 5, 4, 7}));
+    EXPECT_EQ(result.grads[0].shape(), q.shape());
+    EXPECT_EQ(result.grads[2].shape(), v.shape());
+  }
 }
 
 TEST(Attention, OfBf16HasScoresInF32) {

@@ -15,6 +15,10 @@ void check(const Variable& table, const Tensor& ids) {
         fmt::format("take: given a table {} and ids of {}, expected rank 1 or more and ids of I32",
                     to_string(table.shape()), dtype_name(ids.dtype())));
   }
+  if (dtype_bits(table.dtype()) % 8 != 0) {
+    throw ContractError(fmt::format("take: given a table of {}, expected elements of whole bytes",
+                                    dtype_name(table.dtype())));
+  }
   const auto values = ids.values<std::int32_t>();
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (values[i] >= 0 && static_cast<std::uint64_t>(values[i]) < table.shape()[0]) continue;
