@@ -19,6 +19,12 @@ void check_meta(const char* operation, const Variable& scale, const Variable& am
       operation));
 }
 
+// ContractError: as get_fp8_max.
+Format format_of(DType type) {
+  get_fp8_max(type);
+  return *dtype_info(type).format;
+}
+
 // The product of two scales, in f32.
 Tensor scale_product(const Tensor& a, const Tensor& b) { return dequantize(a, DType::f32, b); }
 
@@ -27,7 +33,7 @@ ops::TensorRecipe with_scale(DType type, const Tensor& scale) {
     throw ContractError(fmt::format("fp8_scaled_dot_general: given a scale {}, expected one value",
                                     to_string(scale.shape())));
   }
-  return {.format = *dtype_info(type).format, .scale = static_cast<float>(scale.item())};
+  return {.format = format_of(type), .scale = static_cast<float>(scale.item())};
 }
 
 Variable delayed_scaled_dot(const Variable& lhs, const Variable& rhs,
@@ -198,7 +204,7 @@ Variable fp8_scaled_dot_general(const Variable& lhs, const Variable& rhs,
 Variable current_scaled_dot_general(const Variable& lhs, const Variable& rhs,
                                     const DotDimensionNumbers& dims, Fp8Types types) {
   const auto recipe = [](DType type) {
-    return ops::TensorRecipe{.format = *dtype_info(type).format, .scaling = ops::Scaling::current};
+    return ops::TensorRecipe{.format = format_of(type), .scaling = ops::Scaling::current};
   };
   return stateless_scaled_dot("current_scaled_dot_general", lhs, rhs, dims,
                               {recipe(types.e4m3), recipe(types.e4m3), recipe(types.e5m2)});
@@ -207,7 +213,7 @@ Variable current_scaled_dot_general(const Variable& lhs, const Variable& rhs,
 Variable block_scaled_dot_general(const Variable& lhs, const Variable& rhs,
                                   const DotDimensionNumbers& dims, const BlockScaling& scaling) {
   const auto recipe = [&](DType type, BlockSize block) {
-    return ops::TensorRecipe{.format = *dtype_info(type).format,
+    return ops::TensorRecipe{.format = format_of(type),
                              .scaling = ops::Scaling::blocks,
                              .block = block,
                              .scale_fmt = scaling.scale_fmt};

@@ -4,6 +4,7 @@
 #include "octavo/autograd/elementwise.h"
 #include "octavo/autograd/fp8_testing.h"
 #include "octavo/autograd/shape.h"
+#include "octavo/base/ceil_div.h"
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // in_qdq and out_qdq are tested too
 
@@ -435,6 +436,112 @@ TEST(BlockScaling, OfRepresentableValuesIsTheProductItself) {
   expect_bits(result.value, ops::dot_general(lhs, rhs, kMatmul));
   expect_bits(result.grads[0], ops::dot_general_transpose_lhs(g, lhs.shape(), rhs, kMatmul));
   expect_bits(result.grads[1], ops::dot_general_transpose_rhs(g, lhs, rhs.shape(), kMatmul));
+}
+
+// What e4m3fn holds of x (rows, cols) in blocks, each with its own scale amax / 448.
+Tensor in_blocks(const Tensor& x, std::size_t height, std::size_t width) {
+  const std::size_t cols = x.shape()[1], across = ceil_div(cols, width);
+  const auto block_of = [&](std::size_t i) {
+    return i / cols / height * across + i % cols / width;
+  };
+  std::vector<float> values = x.to_floats();
+  std::vector<float> scales(ceil_div(x.shape()[0], height) * across);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    scales[block_of(i)] = std::max(scales[block_of(i)], std::fabs(values[i]));
+  }
+  for (float& scale : scales) scale /= 448.0f;
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] /= scales[block_of(i)];
+  values = Tensor::from(values, x.shape(), DType::f8_e4m3).to_floats();
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] *= scales[block_of(i)];
+  return Tensor::from(values, x.shape());
+}
+
+// Where `got` is not a (m, k) times b (k, n), summed in f32; "" if it is. A term is rounded less
+// than k times where terms are added, and fewer than 8 times before and after that: the two factors
+// where they are dequantized here, the product of two scales and that with a sum.
+std::string product_difference(const Tensor& got, const Tensor& a, const Tensor& b) {
+  const std::size_t m = a.shape()[0], k = a.shape()[1], n = b.shape()[1];
+  if (got.shape() != Shape{m, n}) return "shape " + to_string(got.shape());
+  const std::vector<double> values = doubles(got), x = doubles(a), y = doubles(b);
+  const double roundings = static_cast<double>(k + 8) * 0x1p-24;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    double sum = 0, magnitude = 0;
+    for (std::size_t l = 0; l < k; ++l) {
+      const double term = x[i / n * k + l] * y[l * n + i % n];
+      sum += term;
+      magnitude += std::fabs(term);
+    }
+    const double bound = roundings / (1 - roundings) * magnitude;
+    if (std::fabs(values[i] - sum) <= bound) continue;
+    return fmt::format("element {}: {}, expected {}, bound {}", i, values[i], sum, bound);
+  }
+  return "";
+}
+
+// Grid values times 2^exponent(row, col).
+template <class Exponent>
+Tensor scaled_grid(std::mt19937& random, const Shape& shape, const Exponent& exponent) {
+  Tensor x = grid(random, shape, DType::f32);
+  const auto values = x.mutable_values<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = std::ldexp(
+        values[i], exponent(static_cast<int>(i / shape[1]), static_cast<int>(i % shape[1])));
+  }
+  return x;
+}
+
+// 1 x 128 of x and of the gradient, 128 x 128 of the kernel; the gradient of the kernel from what
+// these hold, quantized anew in groups of 128 tokens. No size is a multiple of 128, and neither
+// tokens, blocks nor the rows within a block are of one magnitude.
+TEST(BlockScaling, IsByTheBlocksOfItsSpecification) {
+  std::mt19937 random(9);
+  const Tensor lhs = scaled_grid(
+      random, {150, 300}, [](int token, int k) { return token * 5 % 13 * 2 - 12 + k / 128 * 3; });
+  const Tensor rhs = scaled_grid(
+      random, {300, 140}, [](int k, int n) { return k % 5 + k / 128 * 3 + n / 128 * 12 - 10; });
+  const Tensor g = scaled_grid(
+      random, {150, 140}, [](int token, int n) { return token * 7 % 11 * 2 - 10 + n / 128 * 9; });
+  const auto turned = [](const Tensor& x) { return ops::transpose(x, {1, 0}); };
+  const Tensor x = in_blocks(lhs, 1, 128), w = in_blocks(rhs, 128, 128), q_g = in_blocks(g, 1, 128);
+  const Tensor x_by_token = in_blocks(x, 128, 1), g_by_token = in_blocks(q_g, 128, 1);
+  for (const bool is_turned : {false, true}) {
+    SCOPED_TRACE(is_turned ? "kernel (n, k)" : "kernel (k, n)");
+    const DotDimensionNumbers dims = {{1}, {is_turned ? 1u : 0u}};
+    const auto result = value_and_vjp(
+        [&](std::span<const Variable> in) {
+          return fp8::block_scaled_dot_general(in[0], in[1], dims);
+        },
+        std::vector{lhs, is_turned ? turned(rhs) : rhs}, g);
+    const Tensor of_lhs = result.grads[0];
+    const Tensor of_rhs = is_turned ? turned(result.grads[1]) : result.grads[1];
+    EXPECT_EQ(product_difference(result.value, x, w), "");
+    EXPECT_EQ(product_difference(of_lhs, q_g, turned(w)), "");
+    EXPECT_EQ(product_difference(of_rhs, turned(x_by_token), g_by_token), "");
+    // Other blocks do not give the same.
+    EXPECT_NE(product_difference(result.value, x, in_blocks(rhs, 1, 128)), "");
+    EXPECT_NE(product_difference(result.value, x, in_blocks(rhs, 300, 140)), "");
+    EXPECT_NE(product_difference(result.value, in_blocks(lhs, 150, 300), w), "");
+    EXPECT_NE(product_difference(of_lhs, in_blocks(g, 150, 140), turned(w)), "");
+    EXPECT_NE(product_difference(of_rhs, turned(x), q_g), "");
+    EXPECT_NE(product_difference(of_rhs, turned(in_blocks(lhs, 128, 1)), in_blocks(g, 128, 1)), "");
+  }
+}
+
+TEST(Recipes, RefuseTypesThatAreNotTrainedIn) {
+  const Variable x = Tensor::ones(DType::f32, {2, 2});
+  for (const DType type : {DType::i32, DType::f64, DType::u8, DType::f32, DType::f8_e8m0}) {
+    const std::string given = fmt::format("get_fp8_max: given {}, expected", dtype_name(type));
+    const auto expect_refused = [&](const auto& call) {
+      EXPECT_EQ(refusal(call).substr(0, given.size()), given);
+    };
+    for (const fp8::Fp8Types types : {fp8::Fp8Types{.e4m3 = type}, fp8::Fp8Types{.e5m2 = type}}) {
+      expect_refused([&] { fp8::current_scaled_dot_general(x, x, kMatmul, types); });
+    }
+    for (const fp8::BlockScaling scaling :
+         {fp8::BlockScaling{.type = type}, fp8::BlockScaling{.grad_type = type}}) {
+      expect_refused([&] { fp8::block_scaled_dot_general(x, x, kMatmul, scaling); });
+    }
+  }
 }
 
 }  // namespace
