@@ -34,27 +34,29 @@ class Values {
   std::span<const T> values_;
 };
 
+// The types that rules are written for: f32, bf16, f16 and f64.
+inline bool is_differentiable(DType dtype) { return is_wide_float(dtype) || dtype == DType::f64; }
+
+// ContractError: another type.
+inline void check_differentiable(const char* operation, DType dtype) {
+  if (is_differentiable(dtype)) return;
+  throw ContractError(std::string(operation) + ": given elements of " +
+                      std::string(dtype_name(dtype)) + ", expected F32, BF16, F16 or F64");
+}
+
 // A tensor of that type and shape, filled by body<T>(std::span<T>).
-// ContractError: other than f32, bf16, f16 and f64.
+// ContractError: as check_differentiable.
 template <class Body>
 Tensor compute(DType dtype, const Shape& shape, const Body& body) {
-  switch (dtype) {
-    case DType::f64: {
-      Tensor to(DType::f64, shape);
-      body(to.mutable_values<double>());
-      return to;
-    }
-    case DType::f32:
-    case DType::bf16:
-    case DType::f16: {
-      Tensor to(DType::f32, shape);
-      body(to.mutable_values<float>());
-      return to.astype(dtype);
-    }
-    default:
-      throw ContractError(std::string("compute: given elements of ") +
-                          std::string(dtype_name(dtype)) + ", expected F32, BF16, F16 or F64");
+  check_differentiable("compute", dtype);
+  if (dtype == DType::f64) {
+    Tensor to(DType::f64, shape);
+    body(to.mutable_values<double>());
+    return to;
   }
+  Tensor to(DType::f32, shape);
+  body(to.mutable_values<float>());
+  return to.astype(dtype);
 }
 
 // The type that elements of `dtype` are computed in.

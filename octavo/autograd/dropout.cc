@@ -39,6 +39,7 @@ Variable dropout(const Variable& x, double rate, const Rng& rng, const ops::Axes
   if (!(rate >= 0 && rate <= 1)) {
     throw ContractError(fmt::format("dropout: given the rate {}, expected 0 to 1", rate));
   }
+  check_differentiable("dropout", x.dtype());
   Shape shape = x.shape();
   for (const std::size_t axis : broadcast_axes) {
     if (axis >= shape.size()) {

@@ -131,7 +131,9 @@ Tensor gradient_of_bias(const NormInputs& in, const Tensor& g) {
 
 void check_parameter(const char* operation, const char* name, const Variable& x,
                      const std::optional<Variable>& parameter) {
-  if (!parameter || parameter->shape() == Shape{x.shape().back()}) return;
+  if (!parameter) return;
+  check_differentiable(operation, parameter->dtype());
+  if (parameter->shape() == Shape{x.shape().back()}) return;
   throw ContractError(fmt::format("{}: given a {} {} for x {}, expected [{}]", operation, name,
                                   to_string(parameter->shape()), to_string(x.shape()),
                                   x.shape().back()));
@@ -143,6 +145,7 @@ Variable norm(const char* operation, const Variable& x, const std::optional<Vari
     throw ContractError(fmt::format("{}: given x {}, expected (..., n) with n at least 1",
                                     operation, to_string(x.shape())));
   }
+  check_differentiable(operation, x.dtype());
   check_parameter(operation, "scale", x, scale);
   check_parameter(operation, "bias", x, bias);
   NormInputs in{x.value(), {}, {}, options.epsilon, is_centered};
@@ -158,6 +161,7 @@ Variable norm(const char* operation, const Variable& x, const std::optional<Vari
     inputs.push_back(*bias);
     type = promoted(type, bias->dtype());
   }
+  if (options.dtype) check_differentiable(operation, *options.dtype);
   return record(operation, normalized(in, options.dtype.value_or(type)), inputs,
                 [in](const Tensor& g) {
                   std::vector<Cotangent> gradients = {gradient_of_x(in, g)};

@@ -62,5 +62,19 @@ TEST(Norms, RefuseOtherShapes) {
             "layer_norm: given x [], expected (..., n) with n at least 1");
 }
 
+TEST(Norms, RefuseOtherTypes) {
+  const Variable x = Tensor::ones(DType::f32, {2, 3});
+  const auto in = [](DType type, Shape shape) { return Variable(Tensor::ones(type, shape)); };
+  for (const DType type : {DType::i32, DType::f8_e4m3}) {
+    const std::string given =
+        ": given elements of " + std::string(dtype_name(type)) + ", expected F32, BF16, F16 or F64";
+    EXPECT_EQ(refusal([&] { rms_norm(in(type, {2, 3}), {}); }), "rms_norm" + given);
+    EXPECT_EQ(refusal([&] { layer_norm(in(type, {2, 3}), {}, {}); }), "layer_norm" + given);
+    EXPECT_EQ(refusal([&] { rms_norm(x, in(type, {3})); }), "rms_norm" + given);
+    EXPECT_EQ(refusal([&] { layer_norm(x, {}, in(type, {3})); }), "layer_norm" + given);
+    EXPECT_EQ(refusal([&] { rms_norm(x, {}, {.dtype = type}); }), "rms_norm" + given);
+  }
+}
+
 }  // namespace
 }  // namespace octavo::testing

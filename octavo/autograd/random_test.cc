@@ -143,6 +143,14 @@ TEST(Dropout, OfNothingAndOfAll) {
   expect_bits(dropped(x, 1).grads[0], Tensor::zeros(DType::f32, {2, 8}));
 }
 
+TEST(Dropout, RefusesOtherTypesAtEveryRate) {
+  const Tensor x = Tensor::ones(DType::i32, {2});
+  for (const double rate : {0.0, 0.5, 1.0}) {
+    EXPECT_EQ(refusal([&] { dropout(x, rate, Rng(1)); }),
+              "dropout: given elements of I32, expected F32, BF16, F16 or F64");
+  }
+}
+
 TEST(Dropout, RefusesOtherRates) {
   EXPECT_EQ(refusal([] { dropout(Tensor::scalar(1), 1.5, Rng(1)); }),
             "dropout: given the rate 1.5, expected 0 to 1");

@@ -4,13 +4,12 @@
 
 #include <limits>
 
+#include "octavo/autograd/compute_internal.h"
 #include "octavo/autograd/tape_internal.h"
 #include "octavo/base/error.h"
 
 namespace octavo {
 namespace {
-
-bool is_differentiable(DType dtype) { return is_wide_float(dtype) || dtype == DType::f64; }
 
 Tensor no_gradient(const Variable& variable) {
   const bool is_maximum = variable.accumulation() == Accumulation::maximum;
