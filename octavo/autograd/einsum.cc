@@ -174,17 +174,23 @@ struct NamedOperand {
   Letters letters;
 };
 
-// Without the axes of size 1 that meet a larger one.
-NamedOperand squeezed(const NamedOperand& x, const std::map<int, std::uint64_t>& sizes) {
-  Shape shape;
-  Letters letters;
-  for (std::size_t axis = 0; axis < x.letters.size(); ++axis) {
-    if (x.value.shape()[axis] != sizes.at(x.letters[axis])) continue;
-    shape.push_back(x.value.shape()[axis]);
-    letters.push_back(x.letters[axis]);
+// Without those of axes of size 1 that meet a larger one.
+Letters squeezed(const Letters& letters, const Shape& shape,
+                 const std::map<int, std::uint64_t>& sizes) {
+  Letters result;
+  for (std::size_t axis = 0; axis < letters.size(); ++axis) {
+    if (shape[axis] == sizes.at(letters[axis])) result.push_back(letters[axis]);
   }
+  return result;
+}
+
+// Without these axes.
+NamedOperand squeezed(const NamedOperand& x, const std::map<int, std::uint64_t>& sizes) {
+  Letters letters = squeezed(x.letters, x.value.shape(), sizes);
   if (letters.size() == x.letters.size()) return x;
-  return {reshape(x.value, shape), letters};
+  Shape shape;
+  for (const int letter : letters) shape.push_back(sizes.at(letter));
+  return {reshape(x.value, std::move(shape)), std::move(letters)};
 }
 
 // With each letter once.
@@ -268,15 +274,7 @@ EinsumShapes einsum_shapes(std::string_view equation, const Shape& lhs, const Sh
 bool is_exchanged_by_jax(std::string_view equation, const Shape& lhs, const Shape& rhs) {
   const Equation names = parse(equation, lhs, rhs);
   const auto sizes = sizes_of(equation, names, lhs, rhs);
-  // An axis of size 1 that meets a larger one is none.
-  const auto kept = [&](const Letters& letters, const Shape& shape) {
-    Letters result;
-    for (std::size_t axis = 0; axis < letters.size(); ++axis) {
-      if (shape[axis] == sizes.at(letters[axis])) result.push_back(letters[axis]);
-    }
-    return result;
-  };
-  const Letters a = kept(names.lhs, lhs), b = kept(names.rhs, rhs);
+  const Letters a = squeezed(names.lhs, lhs, sizes), b = squeezed(names.rhs, rhs, sizes);
   Letters product;
   for (const int letter : names.result) {
     if (has(a, letter) && has(b, letter)) product.push_back(letter);

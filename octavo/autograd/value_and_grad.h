@@ -48,7 +48,7 @@ struct ValueAuxAndGrad {
 };
 
 // F: std::pair<Variable, Aux>(const Variables&). Else as value_and_grad_at.
-template <class F>  // std::pair<Variable, Aux>(const Variables&)
+template <class F>
 auto value_and_grad_with_aux_at(const F& f, const Variables& variables,
                                 Fp8Semantics semantics = Fp8Semantics::guarded) {
   using Aux = typename std::invoke_result_t<const F&, const Variables&>::second_type;
