@@ -29,9 +29,10 @@ Tensor elements(const Shape& shape, const F& f) {
   return result;
 }
 
-// Of an f32 tensor that goes with one of `shape`, element by element.
-std::span<const float> values_like(const Shape& shape, std::string_view path, const Tensor& x) {
-  if (x.shape() == shape) return x.values<float>();
+// Of a tensor that goes with one of `shape`, element by element.
+template <class T = float>
+std::span<const T> values_like(const Shape& shape, std::string_view path, const Tensor& x) {
+  if (x.shape() == shape) return x.values<T>();
   throw ContractError(fmt::format("optimizer: {}: given shape {}, expected {}", path,
                                   to_string(x.shape()), to_string(shape)));
 }
@@ -56,7 +57,7 @@ Tensor count_of(std::int64_t count) {
 }
 
 std::int64_t read_count(const Variables& state) {
-  return state.value(kCount).values<std::int32_t>()[0];
+  return values_like<std::int32_t>({}, kCount, state.value(kCount))[0];
 }
 
 // Without state: updates of each gradient alone.
@@ -231,7 +232,7 @@ GradientTransformation clip_by_global_norm(double max_norm) {
 
 GradientTransformation freeze(Mask mask) {
   return stateless([mask](const std::string& path, const Tensor& g, const Variables&) {
-    return mask(path) ? Tensor::zeros(DType::f32, g.shape()) : g;
+    return !mask || mask(path) ? Tensor::zeros(DType::f32, g.shape()) : g;
   });
 }
 
@@ -257,7 +258,7 @@ GradientTransformation with_master_weights(GradientTransformation inner) {
           result.state.set(below("master", path), master);
           const Tensor from = as_f32(params.at(path));
           const Tensor to = master.value().astype(params.at(path).dtype()).astype(DType::f32);
-          const auto a = from.values<float>(), b = to.values<float>();
+          const auto a = from.values<float>(), b = values_like(from.shape(), path, to);
           result.updates.set(path,
                              elements(from.shape(), [&](std::size_t i) { return b[i] - a[i]; }));
         }
@@ -306,6 +307,7 @@ Variables accumulate(const Variables& a, const Variables& b) {
 }
 
 Variables divide(const Variables& grads, std::size_t count) {
+  if (count == 0) throw ContractError("divide: given 0 microbatches, expected 1 or more");
   return map_variables(grads, [&](const std::string& path, const Variable& value) -> Variable {
     if (collection_of(path) == kOverwriteWithGradient) return value;
     const Tensor g = as_f32(value);

@@ -20,7 +20,8 @@ struct Updates {
 
 // Gradients, parameters and updates have paths "params/...". A parameter without a gradient has no
 // update in that step, and its state stays. State is f32 of the parameters' shapes, counts are i32
-// scalars. ContractError: of update, a gradient whose state or parameter is not there.
+// scalars. ContractError: of update, a gradient whose state or parameter is not there, or of
+// another shape.
 struct GradientTransformation {
   std::function<Variables(const Variables& params)> init;
   std::function<Updates(const Variables& grads, const Variables& state, const Variables& params)>
@@ -28,6 +29,7 @@ struct GradientTransformation {
 };
 
 // params + updates of their shapes, computed in f32 and cast to each parameter's type (optax).
+// ContractError: an update of another shape.
 Variables apply_updates(const Variables& params, const Variables& updates);
 
 // Which parameters, by path.
@@ -46,7 +48,7 @@ GradientTransformation add_decayed_weights(double weight_decay, Mask mask = {});
 // FP8 state among them passes as it is. No state. (Pascanu et al., 2013.)
 GradientTransformation clip_by_global_norm(double max_norm);
 
-// Updates of 0 for those in the mask. No state.
+// Updates of 0 for those in the mask (none: all). No state.
 GradientTransformation freeze(Mask mask);
 
 // Parameters of a narrow type are updated through f32 copies, which are the state's "master/":
@@ -94,9 +96,11 @@ GradientTransformation adamw(const AdamW& options);
 float global_norm(const Variables& grads);
 
 // Of two microbatches: params add up, FP8 state takes the larger. What one of them lacks is the
-// other's: a layer that only one of them ran. Types are kept; shapes are equal, unchecked.
+// other's: a layer that only one of them ran. Types are kept.
+// ContractError: what both have, of another shape or type.
 Variables accumulate(const Variables& a, const Variables& b);
 // For the mean of `count` microbatches: params divided by count in f32, FP8 state as it is.
+// ContractError: a count of 0.
 Variables divide(const Variables& grads, std::size_t count);
 
 }  // namespace octavo::optim
