@@ -50,6 +50,12 @@ Shape joined(Shape a, const Shape& b) {
   return a;
 }
 
+std::uint64_t count_of(const Shape& shape) {
+  if (const auto count = element_count(shape)) return *count;
+  throw ContractError(fmt::format("DenseGeneral: given sizes {}, expected 2^63 elements at most",
+                                  to_string(shape)));
+}
+
 // The initializer's values for another shape of as many elements.
 Initializer reshaped(const Initializer& initializer, Shape flat) {
   return [initializer, flat = std::move(flat)](const Rng& rng, const Shape& shape, DType dtype) {
@@ -72,14 +78,13 @@ Variable DenseGeneral::operator()(const Scope& scope, const Variable& x) const {
   Shape in;
   for (const std::size_t index : contracting) in.push_back(x.shape()[index]);
 
-  const Initializer matrix = reshaped(
-      kernel_init, {*element_count(batch_shape) * *element_count(in), *element_count(out)});
+  const Initializer matrix =
+      reshaped(kernel_init, {count_of(joined(batch_shape, in)), count_of(out)});
   const Variable kernel =
       scope.param("kernel", matrix, joined(joined(batch_shape, in), out), param_dtype);
   std::optional<Variable> bias;
   if (use_bias) {
-    bias = scope.param("bias",
-                       reshaped(bias_init, {*element_count(batch_shape) * *element_count(out)}),
+    bias = scope.param("bias", reshaped(bias_init, {count_of(joined(batch_shape, out))}),
                        joined(batch_shape, out), param_dtype);
   }
   const DType type = compute_type("DenseGeneral", dtype, {x.dtype(), kernel.dtype()});

@@ -12,8 +12,8 @@ namespace octavo::nn {
 // contracted axes anywhere behind the batch, gives (batch..., free..., features...). Parameters:
 // kernel (batch..., contracted..., features...), bias (batch..., features...). Initial values are
 // those of a matrix (batch * contracted, features) and of a vector.
-// ContractError: axes that x lacks, or twice; batch_dims other than 0, 1, ...; no features; as
-// compute_type and Scope::param.
+// ContractError: axes that x lacks, or twice; batch_dims other than 0, 1, ...; no features, or of
+// more than 2^63 elements; as compute_type and Scope::param.
 struct DenseGeneral {
   std::vector<std::size_t> features;
   std::vector<int> axis = {-1};

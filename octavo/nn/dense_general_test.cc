@@ -154,6 +154,9 @@ TEST(DenseGeneral, Refusals) {
   EXPECT_THAT(message({{5}, {0}, {0}}), testing::HasSubstr("with 1 batch axes"));
   EXPECT_THAT(message({{5}, {-1}, {1}}), testing::HasSubstr("given batch_dims (1)"));
   EXPECT_THAT(message({{5}, {-1}, {0, 2}}), testing::HasSubstr("leading axes 0, 1, ..."));
+  constexpr std::size_t kHuge = std::size_t{1} << 33;
+  EXPECT_EQ(message({{kHuge, kHuge}}),
+            "DenseGeneral: given sizes [8589934592, 8589934592], expected 2^63 elements at most");
 }
 
 TEST(ComputeType, PromotesAsFlax) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "octavo/base/error.h"
+
 namespace octavo::nn {
 namespace {
 
@@ -55,6 +57,9 @@ Initializer normal(double deviation) {
 
 Initializer embedding_normal() {
   return [](const Rng& rng, const Shape& shape, DType dtype) {
+    if (shape.empty()) {
+      throw ContractError("embedding_normal: given shape [], expected (n, features)");
+    }
     return normal(std::sqrt(1 / static_cast<double>(shape.back())))(rng, shape, dtype);
   };
 }

@@ -16,7 +16,7 @@ Initializer ones();
 Initializer constant(double value);
 Initializer normal(double deviation = 0.01);
 
-// Tables (n, features): normal of variance 1 / features.
+// Tables (n, features): normal of variance 1 / features. ContractError: rank 0.
 Initializer embedding_normal();
 
 // Kernels (..., in, out); axes before these two multiply both fans. (LeCun et al., 1998; He et al.,

@@ -53,6 +53,11 @@ TEST(Embed, InitialVarianceIsOneByFeatures) {
   EXPECT_NEAR(squares / count * features, 1, 6 * std::sqrt(2 / count));
 }
 
+TEST(Embed, InitialValuesAreOfTables) {
+  EXPECT_THROW(embedding_normal()(Rng(0), {}, DType::f32), ContractError);
+  EXPECT_EQ(embedding_normal()(Rng(0), {4}, DType::f32).shape(), (Shape{4}));
+}
+
 // The table twice: as rows, and for logits.
 struct Tied {
   Embed layer{.num_embeddings = 5,
