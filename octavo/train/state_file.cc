@@ -75,15 +75,32 @@ std::string name_of(const Naming& naming, const std::string& path) {
   return naming.variables + of_file.substr(drops ? 7 : 0);
 }
 
-Tensors tensors_of(const TrainState& state, const Naming& naming) {
+Result<Tensors> tensors_of(const std::filesystem::path& file, const TrainState& state,
+                           const Naming& naming) {
   Tensors tensors = {{std::string(kStep), step_tensor(state.step)}};
+  const auto add = [&](const std::string& name, const Variable& value) -> Result<void> {
+    if (tensors.emplace(name, value.value()).second) return {};
+    return fail(ErrorCode::unsupported,
+                fmt::format("{}: two parts of the state are '{}' in the file: rename a collection "
+                            "or a module",
+                            file.string(), name));
+  };
   for (const auto& [path, value] : state.variables) {
-    tensors.emplace(name_of(naming, path), value.value());
+    OCTAVO_CHECK(add(name_of(naming, path), value));
   }
   for (const auto& [path, value] : state.opt_state) {
-    tensors.emplace(std::string(kOptState) + path, value.value());
+    OCTAVO_CHECK(add(std::string(kOptState) + path, value));
   }
   return tensors;
+}
+
+// Whether the file has FP8 state of a module that einsums name so.
+bool has_einsum_state(const Tensors& tensors, const Naming& naming, const Variables& variables) {
+  return std::ranges::any_of(variables, [&](const auto& entry) {
+    const std::string& path = entry.first;
+    return collection_of(path) == kOverwriteWithGradient &&
+           path.find("/Fp8Einsum") != std::string::npos && tensors.contains(name_of(naming, path));
+  });
 }
 
 // The newest entries: slot 0, then from the last slot down.
@@ -218,7 +235,8 @@ Result<void> write_state(const std::filesystem::path& path, const TrainState& st
                                                     "I32: begin to count anew",
                                                     path.string(), state.step));
   }
-  return write_tensor_file(path, {tensors_of(state, naming), std::move(metadata)});
+  OCTAVO_TRY(Tensors tensors, tensors_of(path, state, naming));
+  return write_tensor_file(path, {std::move(tensors), std::move(metadata)});
 }
 
 }  // namespace
@@ -256,7 +274,17 @@ Result<RestoredState> import_flax_state(const std::filesystem::path& path,
     return entry.first.starts_with("params/params/") ||
            entry.first.starts_with("params/_overwrite_with_gradient/");
   });
-  return Restoration(path, initial, std::move(file.tensors)).run({"params/", !is_whole, exchanged});
+  const Naming naming{"params/", !is_whole, exchanged};
+  const bool is_assumed =
+      exchanged.empty() && has_einsum_state(file.tensors, naming, initial.variables);
+  OCTAVO_TRY(RestoredState restored,
+             Restoration(path, initial, std::move(file.tensors)).run(naming));
+  if (is_assumed) {
+    restored.notes.emplace_back(
+        "FP8 state of Fp8Einsum: read as if JAX exchanged the operands of none; where it does "
+        "(is_exchanged_by_jax), name the module in `exchanged`");
+  }
+  return restored;
 }
 
 }  // namespace octavo

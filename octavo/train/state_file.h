@@ -12,13 +12,15 @@ namespace octavo {
 
 // Every collection under its path, the optimizer's state under "opt_state/", "step" (i32).
 // Metadata: {"format": "octavo.train_state", "version": "1"}. Durable, the whole file or nothing;
-// its size does not depend on the step. unsupported: a step that i32 does not hold.
+// its size does not depend on the step. unsupported: a step that i32 does not hold; two parts of
+// the state with one name in the file (a collection "opt_state", say).
 Result<void> save_train_state(const std::filesystem::path& path, const TrainState& state);
 
 // What a file held.
 struct RestoredState {
   TrainState state;
-  std::vector<std::string> notes;  // one line each: what the file lacked, and what stands instead
+  // One line each: what the file lacked, and what stands instead; what it does not tell.
+  std::vector<std::string> notes;
 };
 
 // The state of the file, for a run that begins as `initial`, whose optimizer it takes. Where the
@@ -37,7 +39,8 @@ Result<RestoredState> load_train_state(const std::filesystem::path& path,
 // exchanged: the modules whose einsums JAX multiplies the other way round (is_exchanged_by_jax), by
 // their paths as "attention/Fp8Einsum_1"; "" is the root. What is input_* of such a module here is
 // kernel_* in the file, which itself does not tell. The Fp8Einsum_1 of every attention is one.
-// ContractError: a path of `exchanged` that has no such state.
+// Where state of modules "Fp8Einsum..." is read and `exchanged` is empty, a note says what was
+// assumed. ContractError: a path of `exchanged` that has no such state.
 Result<void> export_flax_state(const std::filesystem::path& path, const TrainState& state,
                                const std::vector<std::string>& exchanged = {});
 Result<RestoredState> import_flax_state(const std::filesystem::path& path,

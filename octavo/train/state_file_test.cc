@@ -4,13 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
 
 #include "octavo/checkpoint/tensor_file.h"
+#include "octavo/nn/einsum.h"
 #include "octavo/train/train_testing.h"
 
 namespace octavo {
@@ -38,17 +38,14 @@ Tensor i64_scalar(std::int64_t value) {
   return result;
 }
 
-class StateFile : public ::testing::Test {
+class StateFile : public testing::FilesTest {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "octavo_state_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-    file_ = directory_ / "state.safetensors";
+    FilesTest::SetUp();
+    file_ = file("state.safetensors");
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
 
-  std::filesystem::path directory_, file_;
+  std::filesystem::path file_;
 };
 
 Result<void> save_flax(const std::filesystem::path& path, const TrainState& state) {
@@ -191,6 +188,84 @@ TEST_F(StateFile, StepBeyondI32IsNotWritten) {
                                           "hold it as I32: begin to count anew");
     EXPECT_EQ(read_tensor_file(file_)->tensors.at("step").item(), 2147483647) << "stands";
   }
+}
+
+TEST_F(StateFile, WithTwoPartsOfOneNameIsNotWritten) {
+  const auto words = [&](Save save, const Variables& variables) -> std::string {
+    TrainState state = trained();
+    state.variables = state.variables.merged(variables);
+    const Result<void> status = save(file_, state);
+    if (status) return "written";
+    EXPECT_EQ(status.error().code, ErrorCode::unsupported);
+    EXPECT_FALSE(std::filesystem::exists(file_));
+    return status.error().message;
+  };
+  const auto twice = [&](const std::string& name) {
+    return file_.string() + ": two parts of the state are '" + name +
+           "' in the file: rename a collection or a module";
+  };
+  const Tensor one = Tensor::scalar(1);
+  EXPECT_EQ(words(save_train_state, {{"opt_state/0/mu/kernel", one}}),
+            twice("opt_state/0/mu/kernel"));
+  EXPECT_EQ(words(save_train_state, {{"step", one}}), twice("step"));
+  EXPECT_EQ(words(save_flax, {{"batch_stats/mean", one}, {"params/batch_stats/mean", one}}),
+            "written");
+  std::filesystem::remove(file_);
+
+  // Flax's field holds the parameters alone, and beside them the other collections.
+  TrainState plain = trained();
+  plain.variables = {{"batch_stats/mean", one}, {"params/batch_stats/mean", one}};
+  const Result<void> status = export_flax_state(file_, plain);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message, twice("params/batch_stats/mean"));
+}
+
+// Collections that the step does not know.
+TEST_F(StateFile, KeepsBatchStats) {
+  const std::string path = "batch_stats/mean";
+  const auto with_stats = [&](TrainState state, float value) {
+    state.variables.set(path, Tensor::from({value, 2}, {2}));
+    return state;
+  };
+  const TrainState before = with_stats(new_state(), 7);
+  const TrainState after =
+      before.apply_gradients(gradients(kLayer, before.variables, batch_of(2)).grads);
+  EXPECT_TRUE(same_bits(after.variables.value(path), before.variables.value(path)));
+  for (const auto& [save, load] : {std::pair<Save, Load>(save_train_state, load_train_state),
+                                   std::pair<Save, Load>(save_flax, load_flax)}) {
+    ASSERT_TRUE(save(file_, after));
+    const Result<RestoredState> restored = load(file_, with_stats(new_state(), 1));
+    ASSERT_TRUE(restored) << restored.error().message;
+    EXPECT_THAT(restored->notes, ::testing::IsEmpty());
+    expect_same_bits(restored->state.variables, after.variables);
+  }
+}
+
+// Which operand input_* is of, a file of Flax does not tell.
+TEST_F(StateFile, OfFlaxNotesWhatItAssumesOfEinsums) {
+  const nn::Einsum layer{.shape = {8, 4},
+                         .equation = "mk,kn->nm",
+                         .use_bias = false,
+                         .einsum_cls = nn::Fp8Einsum{.amax_history_length = 4}};
+  const TrainState state =
+      TrainState::create(layer.init(Rng(0), batch_of(1)), optim::sgd({.learning_rate = 0.1}));
+  const auto notes_of = [&](const std::vector<std::string>& exchanged) {
+    const Result<RestoredState> restored = import_flax_state(file_, state, exchanged);
+    EXPECT_TRUE(restored);
+    return restored ? restored->notes : std::vector<std::string>();
+  };
+  ASSERT_TRUE(export_flax_state(file_, state));
+  EXPECT_THAT(notes_of({}), ::testing::ElementsAre(::testing::StartsWith(
+                                "FP8 state of Fp8Einsum: read as if JAX exchanged the operands")));
+  EXPECT_THAT(notes_of({"Fp8Einsum_0"}), ::testing::IsEmpty());
+
+  // A file without such state, and a model without such a module.
+  TrainState weights = state;
+  weights.variables = state.variables.collection(kParams);
+  ASSERT_TRUE(export_flax_state(file_, weights));
+  EXPECT_THAT(notes_of({}), ::testing::ElementsAre(::testing::StartsWith("no FP8 state for 6")));
+  ASSERT_TRUE(export_flax_state(file_, trained()));
+  EXPECT_THAT(import_flax_state(file_, new_state())->notes, ::testing::IsEmpty());
 }
 
 }  // namespace
