@@ -2,6 +2,8 @@
 // sums and whether or not it fuses a product with an addition.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -99,6 +101,12 @@ inline Grid grid_of(const Tensor& x) {
   return grid;
 }
 
+inline void check_sizes(bool fit, const Grid& a, const Grid& b) {
+  if (fit) return;
+  throw std::invalid_argument(fmt::format("grids of {} x {} and {} x {} do not go together", a.rows,
+                                          a.cols, b.rows, b.cols));
+}
+
 template <class F>
 Grid map_cells(Grid x, const F& f) {
   for (Interval& cell : x.cells) cell = f(cell);
@@ -108,6 +116,7 @@ Grid map_cells(Grid x, const F& f) {
 // f of each cell of a and of that of b; a single row of b serves all.
 template <class F>
 Grid map_cells(Grid a, const Grid& b, const F& f) {
+  check_sizes(a.cols == b.cols && (b.rows == 1 || b.rows == a.rows), a, b);
   for (std::size_t i = 0; i < a.cells.size(); ++i) {
     a.cells[i] = f(a.cells[i], b.cells[b.rows == 1 ? i % a.cols : i]);
   }
@@ -123,6 +132,7 @@ inline Grid transposed(const Grid& x) {
 }
 
 inline Grid product(const Grid& a, const Grid& b) {
+  check_sizes(a.cols == b.rows, a, b);
   Grid result{a.rows, b.cols, {}};
   for (std::size_t i = 0; i < a.rows; ++i) {
     for (std::size_t j = 0; j < b.cols; ++j) {
@@ -158,6 +168,18 @@ inline Interval amax(const Grid& x) {
     result.high = std::max(result.high, cell.largest());
   }
   return result;
+}
+
+// Every element of both lies in its interval.
+inline void expect_held(const Grid& grid, const Tensor& ours, const Tensor& theirs,
+                        const std::string& what) {
+  const std::vector<float> a = ours.to_floats(), b = theirs.to_floats();
+  ASSERT_EQ(a.size(), grid.cells.size()) << what;
+  ASSERT_EQ(b.size(), grid.cells.size()) << what;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(grid.cells[i].holds(a[i])) << what << " element " << i << ": ours " << a[i];
+    EXPECT_TRUE(grid.cells[i].holds(b[i])) << what << " element " << i << ": theirs " << b[i];
+  }
 }
 
 }  // namespace octavo::testing

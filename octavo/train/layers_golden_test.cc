@@ -13,12 +13,16 @@
 #include "octavo/nn/dense_general.h"
 #include "octavo/nn/einsum.h"
 #include "octavo/train/flax_golden_testing.h"
+#include "octavo/train/train_testing.h"
 
 namespace octavo {
 namespace {
 
 using testing::expect_same_bits;
+using testing::expect_within;
 using testing::FlaxGolden;
+using testing::magnitudes;
+using testing::relative_rounding;
 
 constexpr const char* kX = "inputs/x";
 
@@ -102,33 +106,6 @@ Outcome outcome_of(const Layer& layer, Variables variables, const Tensor& x, con
   return result;
 }
 
-Tensor magnitudes(const Tensor& x) {
-  const Tensor wide = x.astype(DType::f32);
-  Tensor result(DType::f32, x.shape());
-  std::ranges::transform(wide.values<float>(), result.mutable_values<float>().begin(),
-                         [](float v) { return std::fabs(v); });
-  return result.astype(x.dtype());
-}
-
-Variables magnitudes(const Variables& variables) {
-  return map_variables(variables, [](const std::string&, const Variable& variable) {
-    return Variable(magnitudes(variable.value()));
-  });
-}
-
-// Within `factor` of the sums of magnitudes; NaN where NaN is expected.
-void expect_near(const Tensor& got, const Tensor& expected, const Tensor& of_magnitudes,
-                 double factor, const std::string& what) {
-  ASSERT_EQ(got.shape(), expected.shape()) << what;
-  EXPECT_EQ(got.dtype(), expected.dtype()) << what;
-  const std::vector<float> a = got.to_floats(), b = expected.to_floats(),
-                           bound = of_magnitudes.to_floats();
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
-    EXPECT_LE(std::fabs(a[i] - b[i]), factor * bound[i]) << what << ", element " << i;
-  }
-}
-
 // A product of two codes is larger than what it stands for by half a step of each at most: e4m3 has
 // steps of an eighth, a gradient in e5m2 of a quarter.
 constexpr double kGrown = (1 + 1.0 / 16) * (1 + 1.0 / 8);
@@ -161,12 +138,12 @@ TEST(LayersGolden, DirectProductsAreFlaxsToTheBit) {
             Fp8Semantics::guarded);
         if (y.dtype() == DType::f32 && variables.contains("params/bias")) {
           // Theirs is rounded once, ours twice, by half an epsilon.
-          expect_near(got.y, y, bound.y, 3 * kGrown * kEpsilon / 2, "y");
+          expect_within(got.y, y, bound.y, 3 * kGrown * kEpsilon / 2, "y");
         } else {
           expect_same_bits(got.y, y, "y");
         }
-        expect_near(got.at.value, golden().at(name + ".loss"), bound.at.value,
-                    kGrown * static_cast<double>(y.size() + 2) * kEpsilon, "loss");
+        expect_within(got.at.value, golden().at(name + ".loss"), bound.at.value,
+                      kGrown * static_cast<double>(y.size() + 2) * kEpsilon, "loss");
         expect_same_bits(got.at.grads.value(kX), golden().at(name + ".dx"), "dx");
         for (const auto& [path, expected] : golden().variables(name + ".new_variables")) {
           expect_same_bits(got.at.grads.value(path), expected.value(), path);
@@ -195,18 +172,21 @@ TEST(LayersGolden, QdqProductsAreFlaxs) {
       const Outcome bound = outcome_of(with(nn::PlainDotGeneral{}), magnitudes(variables),
                                        magnitudes(x), magnitudes(g), Fp8Semantics::guarded);
       const DType type = got.y.dtype();
-      const double epsilon = type == DType::bf16 ? 0x1p-7 : type == DType::f16 ? 0x1p-10 : kEpsilon;
-      const double factor = kGrown * 8 * epsilon;
-      expect_near(got.y, golden().at(name + ".y"), bound.y, factor, "y");
-      expect_near(got.at.value, golden().at(name + ".loss"), bound.at.value, 2 * factor, "loss");
-      expect_near(got.at.grads.value(kX), golden().at(name + ".dx"), bound.at.grads.value(kX),
-                  factor, "dx");
+      const double unit = type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-24;
+      // Of theirs and of ours: a product, 5 sums, the bias, and the type of the result.
+      const double factor = kGrown * 2 * relative_rounding(8, unit);
+      // And of the loss: a product with g, and sums, in f32.
+      const double of_loss = factor + kGrown * 2 * relative_rounding(got.y.size());
+      expect_within(got.y, golden().at(name + ".y"), bound.y, factor, "y");
+      expect_within(got.at.value, golden().at(name + ".loss"), bound.at.value, of_loss, "loss");
+      expect_within(got.at.grads.value(kX), golden().at(name + ".dx"), bound.at.grads.value(kX),
+                    factor, "dx");
       for (const auto& [path, expected] : golden().variables(name + ".new_variables")) {
         if (collection_of(path) == kOverwriteWithGradient) {
           expect_same_bits(got.at.grads.value(path), expected.value(), path);
         } else {
-          expect_near(got.at.grads.value(path), expected.value(), bound.at.grads.value(path),
-                      factor, path);
+          expect_within(got.at.grads.value(path), expected.value(), bound.at.grads.value(path),
+                        factor, path);
         }
       }
     }
@@ -331,10 +311,10 @@ TEST(LayersGolden, Fp8EinsumOfFlaxsTest) {
         value_and_grad_at(loss(false, magnitudes(at("g"))), magnitudes(variables));
     const double per_sum = kGrown * 64 * kEpsilon;
     const double terms = static_cast<double>(at("g").size());
-    expect_near(got.value, at("loss"), bound.value, per_sum + terms * kEpsilon, "loss");
-    expect_near(got.grads.value(kX), at("grads.0"), bound.grads.value(kX), per_sum, "dx");
-    expect_near(got.grads.value("inputs/y"), at("grads.1"), bound.grads.value("inputs/y"), per_sum,
-                "dy");
+    expect_within(got.value, at("loss"), bound.value, per_sum + terms * kEpsilon, "loss");
+    expect_within(got.grads.value(kX), at("grads.0"), bound.grads.value(kX), per_sum, "dx");
+    expect_within(got.grads.value("inputs/y"), at("grads.1"), bound.grads.value("inputs/y"),
+                  per_sum, "dy");
     for (const auto& [path, expected] : golden().variables(name + ".new_variables")) {
       expect_same_bits(got.grads.value(path), expected.value(), path);
     }
@@ -358,17 +338,17 @@ TEST(LayersGolden, InjectionOfFlaxsTest) {
     const Outcome bound = outcome_of(with(nn::PlainDotGeneral{}), magnitudes(variables),
                                      magnitudes(x), magnitudes(dy), Fp8Semantics::guarded, true);
     const double factor = kGrown * 64 * kEpsilon;
-    expect_near(got.y, golden().at(name + ".y"), bound.y, factor, "y");
-    expect_near(got.at.value, golden().at(name + ".loss"), bound.at.value, factor + 1024 * kEpsilon,
-                "loss");
-    expect_near(got.at.grads.value(kX), golden().at(name + ".dx"), bound.at.grads.value(kX), factor,
-                "dx");
+    expect_within(got.y, golden().at(name + ".y"), bound.y, factor, "y");
+    expect_within(got.at.value, golden().at(name + ".loss"), bound.at.value,
+                  factor + 1024 * kEpsilon, "loss");
+    expect_within(got.at.grads.value(kX), golden().at(name + ".dx"), bound.at.grads.value(kX),
+                  factor, "dx");
     for (const auto& [path, expected] : golden().variables(name + ".new_variables")) {
       if (collection_of(path) == kOverwriteWithGradient) {
         expect_same_bits(got.at.grads.value(path), expected.value(), path);
       } else {
-        expect_near(got.at.grads.value(path), expected.value(), bound.at.grads.value(path), factor,
-                    path);
+        expect_within(got.at.grads.value(path), expected.value(), bound.at.grads.value(path),
+                      factor, path);
       }
     }
   }
