@@ -1,10 +1,12 @@
-// What must not change a result: the number of threads, and the level that OCTAVO_CPU names.
+// What must not change a result: the number of threads, recomputation, and the level that
+// OCTAVO_CPU names.
 #include <sys/wait.h>
 
 #include <cstdlib>
 #include <filesystem>
 
 #include "octavo/autograd/attention.h"
+#include "octavo/autograd/checkpoint.h"
 #include "octavo/autograd/cross_entropy.h"
 #include "octavo/autograd/dropout.h"
 #include "octavo/autograd/elementwise.h"
@@ -28,8 +30,9 @@ Tensor some_ids(std::mt19937& random, std::uint64_t below) {
   return Tensor::from_ids(ids, {kLength});
 }
 
-// A transformer's layer with an FP8 product, on what is large enough to be cut among threads.
-ValueAndGrad layer_gradients() {
+// A transformer's layer with an FP8 product, on what is large enough to be cut among threads; what
+// lies between embedding and logits may be computed again on the way back.
+ValueAndGrad layer_gradients(bool is_recomputed = false) {
   std::mt19937 random(1);
   const Tensor ids = some_ids(random, kVocabulary), labels = some_ids(random, kVocabulary);
   const MetaState state;
@@ -47,18 +50,29 @@ ValueAndGrad layer_gradients() {
   for (std::size_t i = 0; i < kLength; ++i) positions[i] = static_cast<std::int32_t>(i);
   const RopeTables tables =
       rope_tables(Tensor::from_ids(positions, {kLength}), rope_frequencies(10000, 64));
-  return value_and_grad([&](const Variables& v) {
-    const Variable x = take(v.at("params/embedding"), ids);
-    const Variable n = layer_norm(x, v.at("params/norm"), v.at("params/bias"));
-    const auto meta = [&](const char* name, int i) { return v.at(owg + name + std::to_string(i)); };
+  // x, norm, bias, kernel, scales, histories
+  const VariableFunction block = [&](std::span<const Variable> in) {
     const Variable h =
-        fp8::fp8_scaled_dot_general(n, v.at("params/kernel"), {{1}, {0}},
-                                    {meta("scale", 0), meta("scale", 1), meta("scale", 2),
-                                     meta("history", 0), meta("history", 1), meta("history", 2)});
+        fp8::fp8_scaled_dot_general(layer_norm(in[0], in[1], in[2]), in[3], {{1}, {0}},
+                                    {in[4], in[5], in[6], in[7], in[8], in[9]});
     const Variable q = rope(reshape(h, {kLength, 4, 64}), tables);
     const Variable a = dot_product_attention(q, q, reshape(gelu(h), {kLength, 4, 64}),
                                              {.is_causal = true, .window = 64});
-    const Variable y = x + dropout(silu(reshape(a, {kLength, kWidth})), 0.1, Rng(5));
+    return in[0] + dropout(silu(reshape(a, {kLength, kWidth})), 0.1, Rng(5));
+  };
+  return value_and_grad([&](const Variables& v) {
+    const auto meta = [&](const char* name, int i) { return v.at(owg + name + std::to_string(i)); };
+    const std::vector<Variable> in = {take(v.at("params/embedding"), ids),
+                                      v.at("params/norm"),
+                                      v.at("params/bias"),
+                                      v.at("params/kernel"),
+                                      meta("scale", 0),
+                                      meta("scale", 1),
+                                      meta("scale", 2),
+                                      meta("history", 0),
+                                      meta("history", 1),
+                                      meta("history", 2)};
+    const Variable y = is_recomputed ? checkpoint(block)(in) : block(in);
     const Variable logits =
         dot_general(rms_norm(y, v.at("params/norm")), v.at("params/embedding"), {{1}, {1}});
     return mean(softmax_cross_entropy_with_integer_labels(logits, labels)) +
@@ -66,12 +80,14 @@ ValueAndGrad layer_gradients() {
   })(variables);
 }
 
-TEST(SameBits, OfOneAndTwoThreads) {
+TEST(SameBits, OfOneTwoAndThreeThreadsAndOfRecomputation) {
   std::vector<ValueAndGrad> results;
-  for (const int threads : {1, 2, 3}) {
-    ThreadPool pool(threads);
-    const ContextScope scope({&pool});
-    results.push_back(layer_gradients());
+  for (const bool is_recomputed : {false, true}) {
+    for (const int threads : {1, 2, 3}) {
+      ThreadPool pool(threads);
+      const ContextScope scope({&pool});
+      results.push_back(layer_gradients(is_recomputed));
+    }
   }
   for (std::size_t i = 1; i < results.size(); ++i) {
     expect_bits(results[i].value, results[0].value);
