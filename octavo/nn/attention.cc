@@ -68,6 +68,11 @@ Variable attention_weights(const MultiHeadDotProductAttention& layer, const Scop
   const double depth = static_cast<double>(query.shape().back());
   const Variable scores =
       product(scope, "...qhd,...khd->...hqk", scale(query, 1 / std::sqrt(depth)), key);
+  if (scores.rank() != query.rank()) {
+    throw ContractError(
+        fmt::format("MultiHeadDotProductAttention: einsum_cls gave {}, expected scores of rank {}",
+                    to_string(scores.shape()), query.rank()));
+  }
   const Variable weights = inputs.mask ? masked_softmax(scores, *inputs.mask) : softmax(scores);
   if (inputs.deterministic || layer.dropout_rate == 0) return weights;
   ops::Axes shared(layer.broadcast_dropout ? weights.rank() - 2 : 0);

@@ -261,6 +261,13 @@ TEST(Attention, TypesAndRefusals) {
   EXPECT_THAT(message({.num_heads = 4}), testing::HasSubstr("given 6 qkv_features for 4 heads"));
   EXPECT_THAT(message({.num_heads = 2, .qk_attn_weights_einsum_cls = PlainEinsum{}}),
               testing::HasSubstr("given one einsum class"));
+  const EinsumCls flat = [](const Scope&, std::string_view, const Variable& lhs, const Variable&) {
+    return reshape(lhs, {lhs.value().size()});
+  };
+  EXPECT_THAT(message({.num_heads = 2,
+                       .qk_attn_weights_einsum_cls = flat,
+                       .attn_weights_value_einsum_cls = flat}),
+              testing::HasSubstr("einsum_cls gave [36], expected scores of rank 4"));
   EXPECT_THROW((Attention{.num_heads = 2}.init(Rng(0), Tensor::ones(DType::f32, {6}))),
                ContractError);
 }
