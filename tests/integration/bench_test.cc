@@ -52,7 +52,9 @@ TEST(Bench, TableEndsWithTheShareAndItsRowsAreAligned) {
     ASSERT_NE(at, std::string::npos) << column << " in " << lines[3];
   }
   EXPECT_TRUE(lines[3].ends_with("share"));
-  EXPECT_LE(lines[3].size(), 100u) << lines[3];
+  // Columns grow with what is measured: on a busy machine a roof may be a hundredth of the value.
+  constexpr std::size_t kMostGrowth = 2 * 2 + 2 + 2;  // of quartiles, share, value and roof
+  EXPECT_LE(lines[3].size(), 100u + kMostGrowth) << lines[3];
   std::string op;
   for (std::size_t i = 4; i < lines.size(); ++i) {
     if (!lines[i].starts_with(" ")) {
