@@ -110,7 +110,8 @@ std::optional<Object> find_object(std::string_view text, const std::vector<std::
   return object;
 }
 
-// Python writes NaN, Infinity and -Infinity, which are no JSON: here they read as 0 or null.
+// Python writes NaN, Infinity and -Infinity, which are no JSON: here they read as texts of as many
+// bytes, "N", "Infini" and "-Infini", so that who wants a number refuses them.
 std::string without_python_literals(std::string_view text) {
   std::string result(text);
   for (std::size_t at = 0; at < result.size();) {
@@ -120,9 +121,10 @@ std::string without_python_literals(std::string_view text) {
     }
     for (const std::string_view literal : {"-Infinity", "Infinity", "NaN"}) {
       if (!std::string_view(result).substr(at).starts_with(literal)) continue;
-      const std::string null =
-          fmt::format("{:<{}}", literal == "NaN" ? "0" : "null", literal.size());
-      result.replace(at, literal.size(), null);
+      result.replace(at, literal.size(),
+                     fmt::format("\"{}\"", literal.substr(0, literal.size() - 2)));
+      at += literal.size() - 1;
+      break;
     }
     ++at;
   }

@@ -246,6 +246,12 @@ TEST(JsonEdits, SettingAMemberToItsOwnTextChangesNothing) {
   EXPECT_EQ(set_json_member(text, {}, "e", "[ ]"), text);
 }
 
+TEST(ParseJson, NumbersOfPythonAloneAreTexts) {
+  const Result<Json> got = parse_json(R"({"a": NaN, "b": [Infinity, -Infinity], "c": "NaN"})", "f");
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->dump(), R"({"a":"N","b":["Infini","-Infini"],"c":"NaN"})");
+}
+
 TEST(ParseJson, NestingIsBounded) {
   const auto nested = [](std::size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');

@@ -46,6 +46,13 @@ Result<TensorFile> read_tensor_file(const std::filesystem::path& path) {
 }
 
 Result<void> write_tensor_file(const std::filesystem::path& path, const TensorFile& file) {
+  std::error_code absent;
+  const std::filesystem::file_type type = std::filesystem::status(path, absent).type();
+  if (type != std::filesystem::file_type::not_found &&
+      type != std::filesystem::file_type::regular) {
+    return fail(ErrorCode::bad_file,
+                fmt::format("{}: not a regular file, which this would replace", path.string()));
+  }
   std::vector<TensorInfo> infos;
   for (const auto& [name, tensor] : file.tensors) {
     infos.push_back({name, tensor.dtype(), tensor.shape(), 0, tensor.bytes()});

@@ -152,6 +152,23 @@ TEST(Generate, GivesTheSameTokensAloneAndSideBySide) {
   }
 }
 
+// The rate of a prompt counts what ran.
+TEST(Generate, AnInterruptedPromptIsNotCounted) {
+  const models::LoadedModel loaded = load(golden_models() / "qwen2");
+  const text::Tokenizer tokenizer = numbers(loaded.model.config.vocab_size);
+  Engine engine(loaded.model);
+  const std::vector<Tokens> prompts{some_tokens(6), some_tokens(9)};
+  std::atomic<bool> interrupt = false;
+  GenerateOptions options{.max_new_tokens = 20, .interrupt = &interrupt};
+  options.on_text = [&](std::size_t, std::string_view) { interrupt = true; };
+  const GenerateResult first = must(generate(engine, tokenizer, prompts, options));
+  EXPECT_EQ(first.times.prompt_tokens, 6u);
+  EXPECT_EQ(first.sequences[1].finish_reason, FinishReason::interrupted);
+  const GenerateResult none = must(generate(engine, tokenizer, prompts, options));
+  EXPECT_EQ(none.times.prompt_tokens, 0u);
+  EXPECT_EQ(none.times.prompt_tps(), 0);
+}
+
 TEST(Generate, EndsAtTokensStopStringsAndTheContext) {
   const models::LoadedModel loaded = load(golden_models() / "qwen2");
   const text::Tokenizer tokenizer = numbers(loaded.model.config.vocab_size);

@@ -65,7 +65,6 @@ class Generation {
                      {prompt.begin(), prompt.end()},
                      room});
     result_.sequences.emplace_back();
-    result_.times.prompt_tokens += prompt.size();
     return {};
   }
 
@@ -73,9 +72,12 @@ class Generation {
     const double start = steady_seconds();
     for (Run& run : runs_) {
       if (stopped()) break;
-      const auto fresh = std::span<const std::int32_t>(run.history).subspan(run.sequence->length);
+      const std::size_t cached = run.sequence->length;
+      const auto fresh = std::span<const std::int32_t>(run.history).subspan(cached);
       const nn::Value logits = engine_.prefill({run.sequence, fresh}, options_.interrupt);
       if (logits.rows == 0) break;
+      result_.times.prompt_tokens += run.history.size();
+      result_.times.cached_tokens += cached;
       OCTAVO_CHECK(choose(run, {logits.data, logits.cols}));
     }
     result_.times.prompt_seconds = steady_seconds() - start;
@@ -114,7 +116,6 @@ class Generation {
     const auto common = static_cast<std::size_t>(mismatch - prompt.begin());
     cache.sequence->length = std::min(common, prompt.size() - 1);
     cache.tokens.resize(cache.sequence->length);
-    result_.times.cached_tokens += cache.sequence->length;
     return &*cache.sequence;
   }
 

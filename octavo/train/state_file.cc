@@ -230,9 +230,9 @@ constexpr const char* kFormatKey = "format";
 
 Result<void> write_state(const std::filesystem::path& path, const TrainState& state,
                          const Naming& naming, std::map<std::string, std::string> metadata) {
-  if (!std::in_range<std::int32_t>(state.step)) {
+  if (state.step < 0 || !std::in_range<std::int32_t>(state.step)) {
     return fail(ErrorCode::unsupported, fmt::format("{}: step {} is not written, files hold it as "
-                                                    "I32: begin to count anew",
+                                                    "I32 from 0: begin to count anew",
                                                     path.string(), state.step));
   }
   OCTAVO_TRY(Tensors tensors, tensors_of(path, state, naming));
@@ -250,6 +250,10 @@ Result<RestoredState> load_train_state(const std::filesystem::path& path,
                                        const TrainState& initial) {
   OCTAVO_TRY(TensorFile file, read_tensor_file(path));
   const std::string format = file.metadata[kFormatKey], version = file.metadata[kVersionKey];
+  if (!format.empty() && format != kFormat) {
+    return fail(ErrorCode::bad_file,
+                fmt::format("{}: no training state, its format is '{}'", path.string(), format));
+  }
   if (format == kFormat && version != kVersion) {
     return fail(ErrorCode::unsupported,
                 fmt::format("{}: a training state of version '{}', this program reads version {}",

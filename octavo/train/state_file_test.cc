@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <filesystem>
@@ -173,6 +174,39 @@ TEST_F(StateFile, StepMayBeI64) {
   expect_same_bits(restored->state.variables, trained().variables);
 }
 
+TEST_F(StateFile, ANegativeStepIsNotWritten) {
+  TrainState state = trained();
+  state.step = -5;
+  const Result<void> status = save_train_state(file_, state);
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message, ::testing::HasSubstr("step -5 is not written"));
+}
+
+TEST_F(StateFile, OfAnotherFormatIsRefused) {
+  ASSERT_TRUE(save_train_state(file_, trained()));
+  TensorFile other = *read_tensor_file(file_);
+  other.metadata["format"] = "octavo.train_stata";
+  ASSERT_TRUE(write_tensor_file(file_, other));
+  const Result<RestoredState> restored = load_train_state(file_, new_state());
+  ASSERT_FALSE(restored);
+  EXPECT_EQ(restored.error().code, ErrorCode::bad_file);
+  EXPECT_EQ(restored.error().message,
+            file_.string() + ": no training state, its format is 'octavo.train_stata'");
+}
+
+// Written beside and renamed: a device would be replaced.
+TEST_F(StateFile, WhatIsNoRegularFileIsNotReplaced) {
+  const std::filesystem::path pipe = file_.parent_path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::filesystem::path& path : {pipe, file_.parent_path()}) {
+    const Result<void> status = save_train_state(path, trained());
+    ASSERT_FALSE(status) << path;
+    EXPECT_EQ(status.error().message,
+              path.string() + ": not a regular file, which this would replace");
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+}
+
 TEST_F(StateFile, StepBeyondI32IsNotWritten) {
   TrainState state = trained();
   for (const Save save : {save_train_state, save_flax}) {
@@ -185,7 +219,7 @@ TEST_F(StateFile, StepBeyondI32IsNotWritten) {
     EXPECT_EQ(status.error().code, ErrorCode::unsupported);
     EXPECT_EQ(status.error().message, file_.string() +
                                           ": step 2147483648 is not written, files "
-                                          "hold it as I32: begin to count anew");
+                                          "hold it as I32 from 0: begin to count anew");
     EXPECT_EQ(read_tensor_file(file_)->tensors.at("step").item(), 2147483647) << "stands";
   }
 }
