@@ -46,10 +46,9 @@ Result<TensorFile> read_tensor_file(const std::filesystem::path& path) {
 }
 
 Result<void> write_tensor_file(const std::filesystem::path& path, const TensorFile& file) {
-  std::error_code absent;
-  const std::filesystem::file_type type = std::filesystem::status(path, absent).type();
-  if (type != std::filesystem::file_type::not_found &&
-      type != std::filesystem::file_type::regular) {
+  std::error_code ignored;
+  const std::filesystem::file_status old = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(old) && !std::filesystem::is_regular_file(old)) {
     return fail(ErrorCode::bad_file,
                 fmt::format("{}: not a regular file, which this would replace", path.string()));
   }
@@ -62,7 +61,6 @@ Result<void> write_tensor_file(const std::filesystem::path& path, const TensorFi
   Result<void> status = write_all(partial, layout, file.tensors);
   if (status) status = publish(path);
   if (!status) {
-    std::error_code ignored;
     std::filesystem::remove(partial_path(path), ignored);
     return status;
   }
