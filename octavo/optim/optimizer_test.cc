@@ -7,23 +7,15 @@
 #include <cmath>
 #include <numbers>
 
-#include "octavo/base/error.h"
+#include "octavo/autograd/autograd_testing.h"
 
 namespace octavo::optim {
 namespace {
 
+using testing::refusal;
+
 Variables one(const char* path, std::initializer_list<float> values, DType dtype = DType::f32) {
   return {{path, Tensor::from(values, {values.size()}, dtype)}};
-}
-
-// Of the ContractError.
-std::string words(const auto& call) {
-  try {
-    call();
-  } catch (const ContractError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 std::vector<float> values(const Variables& variables, const char* path) {
@@ -136,7 +128,7 @@ TEST(Accumulate, SumsParamsAndTakesTheLargestState) {
   const Variables mean = divide(sum, 3);
   EXPECT_EQ(mean.value("params/w").item(), 2);
   EXPECT_THAT(values(mean, "_overwrite_with_gradient/h"), ::testing::ElementsAre(7, 1));
-  EXPECT_EQ(words([&] { divide(sum, 0); }), "divide: given 0 microbatches, expected 1 or more");
+  EXPECT_EQ(refusal([&] { divide(sum, 0); }), "divide: given 0 microbatches, expected 1 or more");
 }
 
 // A layer that one microbatch alone ran.
@@ -159,11 +151,11 @@ TEST(Accumulate, TakesWhatOneOfThemHas) {
 TEST(Optimizers, RefuseShapesThatDiffer) {
   const Variables params = one("params/w", {1, 2, 3}), narrow = one("params/w", {1, 2});
   const std::string shapes = "given shape [2], expected [3]";
-  EXPECT_EQ(words([&] { apply_updates(params, narrow); }), "optimizer: params/w: " + shapes);
-  EXPECT_EQ(words([&] { accumulate(params, narrow); }),
+  EXPECT_EQ(refusal([&] { apply_updates(params, narrow); }), "optimizer: params/w: " + shapes);
+  EXPECT_EQ(refusal([&] { accumulate(params, narrow); }),
             "accumulate: given shapes [3] and [2], expected the same");
   const auto step = [&](const GradientTransformation& tx, const Variables& initial) {
-    return words([&] { tx.update(params, tx.init(initial), initial); });
+    return refusal([&] { tx.update(params, tx.init(initial), initial); });
   };
   EXPECT_EQ(step(sgd({.learning_rate = 1, .momentum = 0.5}), narrow),
             "optimizer: trace/w: " + shapes);
@@ -171,14 +163,14 @@ TEST(Optimizers, RefuseShapesThatDiffer) {
   EXPECT_EQ(step(add_decayed_weights(0.1), narrow), "optimizer: params/w: " + shapes);
   EXPECT_EQ(step(with_master_weights(sgd({.learning_rate = 1})), narrow),
             "optimizer: params/w: given shape [3], expected [2]");
-  EXPECT_EQ(step(adamw({.learning_rate = 1}), params), "no error");
+  EXPECT_EQ(step(adamw({.learning_rate = 1}), params), "");
 }
 
 TEST(Optimizers, RefuseAStateOfAnotherShape) {
   const Variables params = one("params/w", {1, 2, 3}), narrow = one("params/w", {1, 2});
   const auto step = [](const GradientTransformation& tx, const Variables& grads,
                        const Variables& state, const Variables& variables) {
-    return words([&] { tx.update(grads, state, variables); });
+    return refusal([&] { tx.update(grads, state, variables); });
   };
   // Gradients and masters alike, the parameter longer.
   const auto masters = with_master_weights(sgd({.learning_rate = 1}));
